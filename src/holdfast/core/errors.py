@@ -1,0 +1,91 @@
+"""Every error a user can meet, under one root.
+
+A message says what happened, to which id, and what to do about it. Signals for control flow are not here:
+they derive from `BaseException` and live beside the code that raises them.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """The root of everything Holdfast raises on purpose."""
+
+
+class ConfigurationError(HoldfastError):
+    """Holdfast was set up in a way that cannot work: a bad store URL, option or definition."""
+
+
+class DefinitionError(ConfigurationError):
+    """A definition (machine, workflow, flow, batch, task) is wrong, found when it is declared."""
+
+
+class InvalidArgumentError(HoldfastError, ValueError):
+    """An argument is out of its range: a negative delay, a key too long, an empty name."""
+
+
+class PayloadError(HoldfastError):
+    """A value cannot cross the boundary between Python and the ledger."""
+
+
+class EncodeError(PayloadError):
+    """A value has no JSON form, or does not fit its annotation."""
+
+
+class DecodeError(PayloadError):
+    """Stored JSON does not fit today's annotation."""
+
+
+class PayloadTooLargeError(PayloadError):
+    """An encoded value is larger than the limit."""
+
+
+class StoreError(HoldfastError):
+    """The store cannot do what was asked."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store could not be reached; the work is safe and can be tried again."""
+
+
+class SchemaTooNewError(StoreError):
+    """The database was written by a newer Holdfast than this one."""
+
+
+class NotFoundError(HoldfastError, LookupError):
+    """No execution has this id, prefix or key."""
+
+
+class AmbiguousIdError(HoldfastError, LookupError):
+    """A prefix of an id fits more than one execution."""
+
+
+class KeyConflictError(HoldfastError):
+    """The same idempotency key was used with a different input (ruling B6)."""
+
+
+class UniqueConflictError(HoldfastError):
+    """A start was refused because another execution occupies its unique key."""
+
+
+class SignalRefusedError(HoldfastError):
+    """A signal was sent to an execution that is finished or does not exist (ruling E5)."""
+
+
+class ExecutionFailedError(HoldfastError):
+    """The execution whose result was asked for ended as failed."""
+
+
+class ExecutionCancelledError(HoldfastError):
+    """The execution whose result was asked for was cancelled."""
+
+
+class ExecutionStrandedError(HoldfastError):
+    """The execution cannot go on with the code at hand; it keeps its state and can be resumed."""
+
+
+class LeaseLostError(HoldfastError):
+    """This worker no longer holds the lease it acted under; nothing was written."""
+
+
+class OutcomeError(HoldfastError):
+    """A step returned something that is no legal outcome (ruling E6)."""
