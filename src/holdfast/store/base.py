@@ -1,0 +1,207 @@
+"""What a store promises. SQLite and PostgreSQL keep it; one conformance suite holds them to it.
+
+Every method that writes is one atomic commit. The store's clock decides leases and timers. Every writer of many
+rows locks them in the order of their ids, or passes over what others have locked; so no two can deadlock.
+
+Errors: what a caller may simply try again is `StoreUnavailableError` (connection lost, server restarting, lock
+timeout, serialization failure). Of a write that raised it the caller does not know whether it was applied:
+`insert` and `deliver` are idempotent by promise and dedup key; after `flush` ask `reclaim`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from holdfast.core.identity import IdQuery
+from holdfast.core.status import Status
+from holdfast.store.effects import Commit
+from holdfast.store.values import (
+    Delivery,
+    ExecutionClaim,
+    ExecutionFilter,
+    ExecutionView,
+    Fired,
+    Flushed,
+    Inserted,
+    NewExecution,
+    NewSignal,
+    Page,
+    Picked,
+    QueueRoom,
+    QueueSettings,
+    QueueStats,
+    Reaped,
+    Retention,
+    Signal,
+    Topic,
+    Transition,
+    WorkerInfo,
+)
+
+
+def handler_of(kind: str, name: str, version: int) -> int:
+    """What a row needs of a worker, as one signed 64-bit number: pickers compare it instead of three columns."""
+    digest = hashlib.sha256(f"{kind}\0{name}\0{version}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+class Ear(Protocol):
+    """Hears of what other processes commit. A notification is a hint: losing one costs a poll, never a hang."""
+
+    async def arm(self, topic: Topic) -> None:
+        """Say that someone here is idle and wants to be woken; holds for `ARMED_SECONDS`, so repeat it."""
+
+    async def close(self) -> None: ...
+
+
+ARMED_SECONDS = 10.0
+
+
+class Store(Protocol):
+    # ------------------------------------------------------------------ life
+
+    @property
+    def url(self) -> str:
+        """Where the ledger is, without secrets."""
+
+    @property
+    def commits_inline(self) -> bool:
+        """Whether `flush_now` may be called on the event loop's thread just now without stalling it."""
+
+    async def open(self) -> None:
+        """Connect and migrate. Safe when many processes do it at once; `SchemaTooNewError` if it is newer."""
+
+    async def close(self) -> None: ...
+
+    def sibling(self) -> Store:
+        """Another, unopened store on the same ledger, for use in another thread's event loop."""
+
+    async def now_us(self) -> int:
+        """The store's time, which alone decides leases and timers."""
+
+    # ------------------------------------------------------------------ starting
+
+    async def insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
+        """Insert all that do not collide, in one commit.
+
+        A promise that exists is found, not inserted again. A unique key that is occupied, in the table or earlier
+        in the same call, refuses its row alone (seed section 7). Idempotent.
+        """
+
+    # ------------------------------------------------------------------ working
+
+    async def pick(
+        self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int
+    ) -> Picked:
+        """Lease up to `limit` rows: runnable, due, not paused, of these queues, with one of these handlers.
+
+        By priority, then `eligible_at`, then id. At most one row of a partition key executes at a time, in that
+        order within the key; a row refused by its key uses up nothing of the window (ruling E9). Limits of the
+        queues hold over all workers. The cost does not grow with ended, parked, far-future or key-blocked rows.
+        """
+
+    async def flush(self, worker: str, commits: Sequence[Commit]) -> Flushed:
+        """Apply each commit whose fence holds, all in one transaction; the others drop out alone.
+
+        Two commits of one call never have the same claim.
+        """
+
+    def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
+        """The same on the calling thread; only where `commits_inline` is true."""
+
+    async def reclaim(self, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
+        """After a commit whose reply was lost: lease anew what this worker still holds, at `epoch + 1`.
+
+        Waits for whatever the old connection still does to the row, and fences it. Answers the row as it is now
+        (its `revision` tells whether the commit was applied), or None where this worker holds it no more.
+        """
+
+    async def release(self, worker: str, claims: Sequence[ExecutionClaim]) -> int:
+        """Put back claims that were not worked on: runnable, `attempt` and `crashes` as they were. Fenced."""
+
+    async def waiting_priority(self, queues: Sequence[str], handlers: Sequence[int]) -> int | None:
+        """The most urgent (smallest) priority of a due runnable row of these queues; None if there is none."""
+
+    # ------------------------------------------------------------------ leases and timers
+
+    async def register_worker(
+        self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
+    ) -> None: ...
+
+    async def beat(self, worker: str, lease_seconds: float) -> bool:
+        """Extend the lease. False: it was reaped, or never was; the worker must take a new identity."""
+
+    async def retire_worker(self, worker: str) -> int:
+        """A worker leaves in good order: what it still holds goes back as in `release`; how many that was."""
+
+    async def reap(self, limit: int, max_crashes: int) -> Reaped:
+        """Take back what workers with an expired lease held: `attempt + 1`, `crashes + 1` (seed section 4.3).
+
+        At `max_crashes` a row is stranded instead, with an error that says so. Bounded by `limit` rows; a worker's
+        row goes only after all it held is back.
+        """
+
+    async def fire_timers(self, limit: int) -> Fired:
+        """Wake the parked rows whose `wake_at` has come: runnable, `timed_out`."""
+
+    # ------------------------------------------------------------------ from outside
+
+    async def deliver(self, signals: Sequence[NewSignal]) -> list[Delivery]:
+        """Insert into the inbox, then wake the target if it awaits the name (rulings E2, E5, E12)."""
+
+    async def cancel(self, promises: Sequence[bytes], *, cascade: bool = False) -> list[Status | None]:
+        """End what nobody holds as `cancelled`; ask the holder of the rest. The status each now has.
+
+        With `cascade` all descendants too (ruling E10). None: there is no such execution. An ended one stays.
+        """
+
+    async def pause(self, promise: bytes, paused: bool) -> bool:
+        """Keep a live execution from being picked, or let it go on. False: unknown or ended."""
+
+    async def resume(self, promise: bytes) -> bool:
+        """Make a stranded execution runnable again, `crashes` 0. False: it is not stranded."""
+
+    async def purge(self, rule: Retention, limit: int) -> int:
+        """Delete ended executions by one rule, with their signals and history, oldest first.
+
+        Never a child of a live parent's current barrier round: the parent has still to read it.
+        """
+
+    # ------------------------------------------------------------------ queues
+
+    async def configure_queue(self, settings: QueueSettings) -> None: ...
+
+    async def queues(self) -> list[QueueStats]:
+        """Every queue with settings or live rows."""
+
+    async def workers(self) -> list[WorkerInfo]: ...
+
+    # ------------------------------------------------------------------ reading
+
+    async def get(self, promise: bytes) -> ExecutionView | None: ...
+
+    async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]: ...
+
+    async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
+        """Executions whose id starts as asked for."""
+
+    async def list(self, where: ExecutionFilter, limit: int, cursor: str | None = None) -> Page: ...
+
+    async def count(self, where: ExecutionFilter) -> dict[Status, int]: ...
+
+    async def children(self, promise: bytes, barrier_round: int | None = None) -> list[ExecutionView]:
+        """In the order they were spawned; of one round of the barrier, or all."""
+
+    async def inbox(self, promise: bytes) -> list[Signal]: ...
+
+    async def history(self, promise: bytes) -> list[Transition]: ...
+
+    # ------------------------------------------------------------------ being woken
+
+    async def open_ear(self, hear: Callable[[Topic], None]) -> Ear:
+        """Call `hear` on this loop for commits of this process and, while armed, of others.
+
+        After a lost connection it subscribes again and calls `hear` for both topics: something may be missed.
+        """

@@ -1,0 +1,82 @@
+"""Durable primitives as data: what a runner asks the store to commit.
+
+A `Commit` is a claim and a list of effects. It is applied whole, and only if the claim's fence still holds: the row
+is `executing`, locked by this worker, at this epoch (ruling E1). Everything in it rides on that guard.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from holdfast.core.status import Status
+from holdfast.store.values import ExecutionClaim, NewExecution, NewSignal
+
+
+class AdvanceExecution(Struct, frozen=True, gc=False, kw_only=True):
+    """Write the claim's own row. At most one a commit; `revision` goes up by one.
+
+    `status=executing` keeps the lease: the row stays with this worker and no indexed column changes (ruling E11).
+    Every other status releases the lease and the partition key.
+
+    `progress=True` (all but replay): `awaits`, `timed_out` and `children_ready` are set anew, `crashes` is 0 again.
+    `progress=False` (replay): the three are kept, so that the redo sees the same inputs (ruling E4).
+
+    A terminal status deletes the whole inbox, releases the parent's barrier and sets `ended_at`.
+    """
+
+    status: Status
+    step: str | None = None  # None keeps
+    state: str | None = None  # None keeps (the outcome of done carries no state)
+    result: str | None = None
+    error: str | None = None  # JSON of an ErrorRecord; None keeps nothing: last_error is cleared on progress
+    attempt: int = 0
+    delay: float = 0.0  # eligible again after so many seconds, where status is runnable
+    awaits: tuple[str, ...] | None = None
+    ignore: tuple[int, ...] = ()  # signal ids that the re-check at parking passes over (ruling E3)
+    wake_after: float | None = None  # deadline of the park, in seconds
+    progress: bool = True
+    digest: str | None = None  # of the code that ran; None keeps
+
+
+class ConsumeSignals(Struct, frozen=True, gc=False):
+    """Delete exactly these rows of the claim's own inbox; their dedup keys stay known (ruling E12)."""
+
+    ids: tuple[int, ...]
+
+
+class SpawnExecutions(Struct, frozen=True, gc=False):
+    """Insert children of the claim's row, and set its barrier on those that were really inserted.
+
+    Their promises are `parent.child(next_child + i)`, which the runner has computed; `next_child` moves on by their
+    number. The barrier opens a new round. It is released when `quorum` of the inserted (all, if None) have ended;
+    with none inserted the row becomes runnable at once, whatever the advance asked for.
+    """
+
+    rows: tuple[NewExecution, ...]
+    quorum: int | None = None
+
+
+class DeliverSignal(Struct, frozen=True, gc=False):
+    """Deliver a signal in the same commit."""
+
+    signal: NewSignal
+
+
+class RecordTransition(Struct, frozen=True, gc=False):
+    """Add a line to the execution's history, at the revision that this commit makes."""
+
+    step: str
+    outcome: str
+    next_step: str | None
+    attempt: int
+    error: str | None = None
+
+
+Effect: TypeAlias = AdvanceExecution | ConsumeSignals | SpawnExecutions | DeliverSignal | RecordTransition
+
+
+class Commit(Struct, frozen=True, gc=False):
+    claim: ExecutionClaim
+    effects: tuple[Effect, ...]

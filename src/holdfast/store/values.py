@@ -1,0 +1,273 @@
+"""The values that cross the seam between the store and everything above it.
+
+Payloads are JSON text. A `row` is the store's own surrogate: opaque, never shown, never kept past a claim. Times
+that decide anything are relative (seconds from the store's now); absolute times are for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.core.status import Status
+
+EXECUTIONS: Final = "executions"
+
+
+class Topic(StrEnum):
+    """What a listener wants to be woken for."""
+
+    WORK = "work"  # an execution became runnable
+    ENDED = "ended"  # an execution reached a terminal status, or was stranded
+
+
+class NewExecution(Struct, frozen=True, gc=False, kw_only=True):
+    """A row to insert. `handler` is what pickers match: see `handler_of`."""
+
+    promise: bytes
+    kind: str
+    name: str
+    version: int
+    handler: int
+    step: str
+    state: str
+    input_hash: str  # the same promise with another hash is a key conflict (ruling B6)
+    queue: str = "default"
+    priority: int = 0
+    partition_key: str | None = None
+    delay: float = 0.0
+    at: datetime | None = None  # absolute start; the later of `delay` and `at` holds
+    unique_key: bytes | None = None
+    unique_scope: tuple[str, ...] = ()
+    digest: str | None = None
+    attributes: str | None = None  # JSON object
+    paused: bool = False
+
+
+class Inserted(Struct, frozen=True, gc=False):
+    """What became of one `NewExecution`, in the order given."""
+
+    promise: bytes  # of the row that now stands for the request: the new one, or the one found
+    created: bool
+    collided: bool = False  # refused: `promise` occupies its unique key
+    key_conflict: bool = False  # found under the same promise, but started with another input
+
+
+class Signal(Struct, frozen=True, gc=False):
+    """A row of an inbox. `id` increases in the order of delivery to one target."""
+
+    id: int
+    name: str
+    payload: str
+
+
+class NewSignal(Struct, frozen=True, gc=False):
+    """A signal to deliver. Without a `dedup_key` of the sender's, the store makes one for its own retries."""
+
+    target: bytes  # promise
+    name: str
+    payload: str
+    dedup_key: str | None = None
+
+
+class Delivery(StrEnum):
+    """The typed answer of delivering one signal (ruling E5)."""
+
+    DELIVERED = "delivered"
+    DUPLICATE = "duplicate"  # its dedup key was seen before by this target (ruling E12)
+    ENDED = "ended"  # refused: the target is finished
+    UNKNOWN = "unknown"  # refused: there is no such execution
+
+
+class Claim(Struct, gc=False, kw_only=True):
+    """A leased row of any claimable table. Writes under it apply only while its fence holds."""
+
+    table: str
+    row: int
+    epoch: int
+    kind: str
+    name: str
+    version: int
+    handler: int
+    queue: str
+    priority: int
+    attempt: int
+    partition_key: str | None = None
+
+
+class ExecutionClaim(Claim, gc=False, kw_only=True):
+    """A leased execution, as it stood when it was picked."""
+
+    promise: bytes
+    revision: int
+    step: str
+    state: str
+    crashes: int = 0
+    digest: str | None = None
+    awaits: tuple[str, ...] | None = None
+    inbox: tuple[Signal, ...] = ()
+    timed_out: bool = False  # woken by its deadline, and has not progressed since
+    children_ready: bool = False  # its barrier was released, and it has not progressed since
+    barrier_round: int = 0
+    next_child: int = 0
+    cancel_requested: bool = False
+    has_parent: bool = False
+    parent_row: int | None = None
+
+
+class Picked(Struct, frozen=True):
+    claims: list[ExecutionClaim]
+    next_due_seconds: float | None = None  # until the earliest not-yet-eligible row of these queues
+    worker_lost: bool = False  # this worker's lease is gone: nothing was picked, take a new identity
+
+
+class Receipt(Struct, gc=False):
+    """What a commit did. `applied` false means fenced: nothing of it was written.
+
+    `status` is the one the row has now. It differs from the one asked for where a signal was already in the inbox
+    (parked -> runnable), no child was inserted, the row was paused or its cancel was requested.
+    """
+
+    applied: bool
+    status: Status | None = None
+    cancel_requested: bool = False
+    children: tuple[Inserted, ...] = ()
+
+
+class Flushed(Struct, frozen=True):
+    receipts: list[Receipt]
+    woke: bool = False  # something became runnable that a picker may want at once
+
+
+class Reaped(Struct, frozen=True):
+    """What one pass of the reaper did."""
+
+    workers: tuple[str, ...] = ()  # whose lease had run out, and who now hold nothing
+    released: int = 0  # rows back to runnable, attempt + 1
+    stranded: tuple[bytes, ...] = ()  # promises of rows that reached `max_crashes`
+    more: bool = False
+
+
+class Fired(Struct, frozen=True):
+    """What one pass of the timers did."""
+
+    fired: int = 0
+    next_due_seconds: float | None = None
+    more: bool = False
+
+
+class QueueRoom(Struct, frozen=True, gc=False):
+    """A queue this worker serves and how many more rows of it it can take now."""
+
+    name: str
+    room: int
+
+
+class QueueSettings(Struct, frozen=True, kw_only=True):
+    """Limits of a queue that hold for all workers together."""
+
+    name: str
+    paused: bool = False
+    concurrency: int | None = None  # executing rows at most, over all workers
+    rate: float | None = None  # picks per `rate_seconds`, over all workers: a token bucket with a burst of `rate`
+    rate_seconds: float = 1.0
+
+
+class QueueStats(Struct, frozen=True, kw_only=True):
+    settings: QueueSettings
+    runnable: int  # due or not; counted up to a bound, see `capped`
+    executing: int
+    oldest_eligible_at: datetime | None
+    capped: bool = False
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    started_at: datetime
+    expires_at: datetime
+    is_expired: bool
+    executing: int
+
+
+class ExecutionView(Struct, frozen=True, kw_only=True):
+    """An execution as people and clients see it."""
+
+    promise: bytes
+    kind: str
+    name: str
+    version: int
+    step: str
+    status: Status
+    state: str
+    result: str | None
+    error: str | None  # JSON of an ErrorRecord
+    queue: str
+    priority: int
+    partition_key: str | None
+    attempt: int
+    crashes: int
+    revision: int
+    lease_epoch: int
+    locked_by: str | None
+    awaits: tuple[str, ...] | None
+    children_pending: int
+    barrier_round: int
+    parent: bytes | None
+    cancel_requested: bool
+    paused: bool
+    unique_key: bytes | None
+    digest: str | None
+    attributes: str | None
+    eligible_at: datetime
+    wake_at: datetime | None
+    inserted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    updated_at: datetime
+
+
+class Transition(Struct, frozen=True, kw_only=True):
+    """One line of a machine's optional history."""
+
+    revision: int
+    at: datetime
+    step: str
+    outcome: str
+    next_step: str | None
+    attempt: int
+    error: str | None
+
+
+class ExecutionFilter(Struct, frozen=True, kw_only=True):
+    """What to list; every given field narrows."""
+
+    kind: str | None = None
+    name: str | None = None
+    queue: str | None = None
+    statuses: tuple[Status, ...] = ()
+    parent: bytes | None = None
+
+
+class Page(Struct, frozen=True):
+    """Newest first; `cursor` continues after the last one, None at the end."""
+
+    items: list[ExecutionView]
+    cursor: str | None = None
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """Delete ended executions older than `age_seconds`; a rule may name a queue, a definition, or neither."""
+
+    age_seconds: float
+    queue: str | None = None
+    name: str | None = None
+
+
+Counts = Mapping[Status, int]
