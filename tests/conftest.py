@@ -1,0 +1,31 @@
+"""Fixtures for every test: one PostgreSQL server a pytest process, started when the first test asks for it.
+
+`HOLDFAST_TEST_DATABASE` points the tests at another server. A test that stops or kills a server starts a
+`PostgresServer` of its own. Creating a cluster takes half a second, so parallel workers do not share one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.testing.postgres import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The private server of this pytest process."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_url(request: pytest.FixtureRequest) -> str:
+    """The database to test against; tests keep apart by schema (or a database of their own)."""
+    given = os.environ.get("HOLDFAST_TEST_DATABASE")
+    if given:
+        return given
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return server.url()
