@@ -96,7 +96,7 @@ class PromiseId:
             raw = check_key(key).encode()
         except UnicodeEncodeError:
             raise InvalidArgumentError(
-                f"the idempotency key {key!r} holds half of a surrogate pair and has no UTF-8 form: replace it"
+                f"the idempotency key {key!r} holds half of a surrogate pair, which has no UTF-8 form"
             ) from None
         return cls._trusted(sha256(_hashed_name(name) + len(raw).to_bytes(8, "big") + raw).digest())
 
