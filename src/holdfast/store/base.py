@@ -115,7 +115,14 @@ class Store(Protocol):
         """After a commit whose reply was lost: lease anew what this worker still holds, at `epoch + 1`.
 
         Waits for whatever the old connection still does to the row, and fences it. Answers the row as it is now
-        (its `revision` tells whether the commit was applied), or None where this worker holds it no more.
+        (its `revision` tells whether the commit was applied), or None where this worker holds it no more. A row
+        held at a later epoch than the claim's counts as held: the reply of an earlier `reclaim` may be lost too.
+        """
+
+    async def disown(self, worker: str, keep: Sequence[int]) -> int:
+        """Put back, as in `release`, whatever this worker holds besides the rows `keep`.
+
+        After a pick whose reply was lost, the worker holds rows that it does not know of.
         """
 
     async def release(self, worker: str, claims: Sequence[ExecutionClaim]) -> int:
