@@ -216,8 +216,9 @@ class PostgresServer:
 
     def _prepare(self) -> None:
         binaries = postgres_binaries()
-        _sweep_abandoned_folders()
-        self._folder = _new_folder()
+        parent = _parent_folder()
+        _sweep_abandoned_folders(parent)
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=parent))
         atexit.register(self.close)
         # Held while this process lives; a later run deletes folders whose lock is free.
         self._lock_descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -323,17 +324,16 @@ def _spawn(command: list[str], folder: Path, log_file: Path) -> subprocess.Popen
     return started[0]
 
 
-def _new_folder() -> Path:
-    longest_name = f"/{_FOLDER_PREFIX}12345678/.s.PGSQL.65535.lock"
+def _parent_folder() -> Path:
+    """The temporary folder, or /tmp where a unix socket's path in it would be too long for the kernel."""
     parent = tempfile.gettempdir()
-    if len(os.fsencode(parent + longest_name)) > _SOCKET_PATH_LIMIT:
-        parent = "/tmp"
-    return Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=parent))
+    longest_name = f"/{_FOLDER_PREFIX}12345678/.s.PGSQL.65535.lock"
+    return Path(parent if len(os.fsencode(parent + longest_name)) <= _SOCKET_PATH_LIMIT else "/tmp")
 
 
-def _sweep_abandoned_folders() -> None:
+def _sweep_abandoned_folders(parent: Path) -> None:
     """Delete what runs that were killed left on disk; their servers died with them."""
-    for lock in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*/lock"):
+    for lock in parent.glob(f"{_FOLDER_PREFIX}*/lock"):
         with contextlib.suppress(OSError):
             # A young folder may be one whose owner is about to take the lock.
             if time.time() - lock.stat().st_mtime < _STALE_AFTER_SECONDS:
@@ -372,7 +372,8 @@ def main(arguments: list[str] | None = None) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     with PostgresServer(data_folder=options.data, fsync=not options.no_fsync) as server:
         print(server.url(), flush=True)
-        signal.sigwait(numbers)
+        while server.running and signal.sigtimedwait(numbers, 1) is None:
+            continue
 
 
 if __name__ == "__main__":

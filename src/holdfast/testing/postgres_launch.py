@@ -85,7 +85,7 @@ class Launcher:
                 return cls(binaries, tuple(_UNSHARE), None)
         # Containers commonly forbid user namespaces even to root.
         os.chown(folder, _NOBODY, _NOBODY)
-        if not _readable_by_others(binaries):
+        if not _reachable_by_others(binaries):
             binaries = _copy_of(binaries, folder)
         return cls(binaries, (), _NOBODY)
 
@@ -150,8 +150,8 @@ def _until(condition: Callable[[], bool], timeout_seconds: float = 30) -> None:
         time.sleep(0.002)
 
 
-def _readable_by_others(folder: Path) -> bool:
-    return all(path.stat().st_mode & 0o005 == 0o005 for path in (folder, *folder.parents))
+def _reachable_by_others(folder: Path) -> bool:
+    return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents))
 
 
 def _copy_of(binaries: Path, folder: Path) -> Path:
