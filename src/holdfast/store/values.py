@@ -135,6 +135,7 @@ class Receipt(Struct, gc=False):
     applied: bool
     status: Status | None = None
     cancel_requested: bool = False
+    inbox_count: int = 0  # signals in the inbox after this commit; a holder that goes on reads them anew if any
     children: tuple[Inserted, ...] = ()
 
 
