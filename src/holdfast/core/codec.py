@@ -1,0 +1,165 @@
+"""Values in and out of the ledger: JSON by type annotation, never pickle.
+
+- `Codec` / `codec_for`: one annotation's encoder and decoder. Writing always reads back as well: results reach
+  user code only through the codec (ruling B11), and a value that would not survive is refused where it enters.
+- `fingerprint`: the short hash of a canonical text that replay compares (rulings B5, B17).
+- `encode_error`, `decode_error`, `ErrorRecord`: exceptions (re-exported from `error_record`).
+
+What holds: the same value gives the same text, whatever the insertion order of its dicts and sets. A list or a
+tuple comes back as the annotation has it; without an annotation (or with `Any` or `object`) only JSON's own
+values are taken, and a tuple comes back as a list. A time zone comes back as its offset. Whether anything else
+changed is judged by `==`, and field by field where `==` says no.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Generic, NoReturn, TypeVar, overload
+
+import msgspec
+
+from holdfast.core import codec_faults
+from holdfast.core.codec_hooks import ENCODER, canonical, check_annotation, decode_hook
+from holdfast.core.error_record import ErrorRecord, decode_error, encode_error, rebuild_error, record_error
+from holdfast.core.errors import ConfigurationError, DecodeError, EncodeError, PayloadTooLargeError
+
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "Codec",
+    "ErrorRecord",
+    "codec_for",
+    "decode_error",
+    "encode_error",
+    "fingerprint",
+    "rebuild_error",
+    "record_error",
+]
+
+DEFAULT_MAX_BYTES = 2 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class Codec(Generic[T]):
+    """Writes and reads values of one annotation. Thread-safe; build it once (`codec_for` does)."""
+
+    __slots__ = ("_decode", "_encode", "annotation", "type_name")
+
+    def __init__(self, annotation: Any) -> None:
+        if annotation is inspect.Parameter.empty:
+            annotation = Any
+        self.annotation = annotation
+        self.type_name = _annotation_name(annotation)
+        try:
+            self._encode = canonical if check_annotation(annotation) else ENCODER.encode
+            self._decode = msgspec.json.Decoder(annotation, dec_hook=decode_hook).decode
+        except (TypeError, NameError) as error:
+            raise ConfigurationError(
+                f"the type {self.type_name} cannot be written as JSON and read back: {error}. Use a "
+                "dataclass, a msgspec.Struct, a pydantic model or a standard type; give a union's classes tags"
+            ) from error
+
+    def encode(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> str:
+        """The canonical JSON text of a value that fits the annotation."""
+        return self.round_trip(value, max_bytes=max_bytes)[0]
+
+    def round_trip(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> tuple[str, T]:
+        """The text, and the value as it will be read from it: both for the price of writing with a check."""
+        try:
+            raw = self._encode(value)
+        except Exception:
+            raw = self._encode_carefully(value)
+        if max_bytes is not None and len(raw) > max_bytes:
+            raise PayloadTooLargeError(
+                f"a value of type {self.type_name} takes {len(raw):,} bytes as JSON, the limit is {max_bytes:,}: store the "
+                "data elsewhere and pass a reference to it, or raise the limit"
+            )
+        try:
+            decoded: T = self._decode(raw)
+        except Exception as error:
+            self._refuse_misfit(value, error)
+        try:
+            same = bool(decoded == value)
+        except Exception:  # The comparison is user code.
+            same = False
+        if not same or (b"null" in raw and codec_faults.hides_non_finite(value, decoded)):
+            self._refuse_change(value, decoded)
+        return raw.decode(), decoded
+
+    def decode(self, text: str | bytes) -> T:
+        """The value of a stored text."""
+        try:
+            return self._decode(text)  # type: ignore[no-any-return]
+        except Exception as error:
+            fault = codec_faults.from_validation(error)
+            raise DecodeError(
+                f"stored JSON does not fit {self.type_name} at {fault.path}: {fault.reason}. Give new fields a "
+                "default and keep old ones readable, or run the code that wrote it"
+            ) from error
+
+    def rewrite(self, text: str) -> str:
+        """A stored text as today's annotation writes it; a new field's default is no change (ruling B17)."""
+        value = self.decode(text)
+        try:
+            return self._encode(value).decode()
+        except Exception:
+            return self._encode_carefully(value).decode()
+
+    def _encode_carefully(self, value: T) -> bytes:
+        """A second try for what msgspec cannot put in order; then the error that says where and why."""
+        try:
+            return canonical(value)
+        except Exception as error:
+            fault = codec_faults.unencodable(value) or codec_faults.from_validation(error)
+            raise EncodeError(
+                f"a value of type {type(value).__qualname__} cannot be written as {self.type_name}: {fault.reason} "
+                f"(at {fault.path}). Pass data: a dataclass, a model, or JSON's own values"
+            ) from error
+
+    def _refuse_misfit(self, value: T, error: Exception) -> NoReturn:
+        fault = codec_faults.non_finite(value) or codec_faults.from_validation(error)
+        raise EncodeError(
+            f"a value of type {type(value).__qualname__} does not fit {self.type_name}: {fault.reason} "
+            f"(at {fault.path}). Pass what the annotation says, or correct it"
+        ) from error
+
+    def _refuse_change(self, value: T, decoded: T) -> None:
+        try:
+            fault = codec_faults.non_finite(value) or codec_faults.difference(value, decoded)
+        except RecursionError:
+            fault = codec_faults.Fault("$", "the value is nested too deeply to be compared")
+        if fault is not None:
+            raise EncodeError(
+                f"a value of type {type(value).__qualname__} would not survive as {self.type_name}: {fault.reason} "
+                f"(at {fault.path}). Pass what the annotation says, or annotate the type that is meant"
+            )
+
+
+@overload
+def codec_for(annotation: type[T]) -> Codec[T]: ...
+@overload
+def codec_for(annotation: object) -> Codec[Any]: ...
+def codec_for(annotation: Any) -> Codec[Any]:
+    """The codec of an annotation, built once."""
+    try:
+        return _cached_codec(annotation)
+    except TypeError:  # An annotation that cannot be hashed, such as one with a list in its metadata.
+        return Codec(annotation)
+
+
+@lru_cache(maxsize=4096)
+def _cached_codec(annotation: Any) -> Codec[Any]:
+    return Codec(annotation)
+
+
+def fingerprint(text: str) -> str:
+    """Sixteen hex digits that stand for a canonical text."""
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _annotation_name(annotation: Any) -> str:
+    if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")
