@@ -1,0 +1,61 @@
+# Two commands matter: `make demo` shows Holdfast at work, `make test` checks everything.
+# Both set up .venv first, from Python 3.11 or later alone; running them again is quick.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit bench clean
+
+VENV := .venv
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+# A Python to use instead of the first of python3, python3.13, python3.12, python3.11 that is new enough.
+PYTHON ?=
+# More arguments for pytest or the benchmarks: make unit ARGS="-k signal"
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## set up .venv (the other commands do it themselves)
+
+demo: $(READY) ## start orders, kill the worker midway, see every order finish
+	@$(BIN)/holdfast demo
+
+test: lint types unit ## everything: lint, types and all tests on SQLite and a real PostgreSQL
+
+lint: $(READY) ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(READY) ## mypy, strict
+	$(BIN)/mypy
+
+unit: $(READY) ## the tests alone
+	$(BIN)/pytest -n 2 $(ARGS)
+
+bench: $(READY) ## all benchmarks, one table
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## delete .venv and caches; ledgers and benchmark results stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# `--group` needs pip 25.1, newer than what Python 3.11 brings.
+$(READY): pyproject.toml
+	@if ! $(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	  for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo 'Holdfast needs Python 3.11 or later; none was found as $(or $(PYTHON),python3, python3.13, python3.12, python3.11).' >&2; \
+	    echo 'Install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; \
+	  fi; \
+	  echo "Setting up $(VENV) with $$($$found --version); this takes a minute, once."; \
+	  $$found -m venv --clear $(VENV) || exit 1; \
+	fi
+	@$(BIN)/python -c 'import pip, sys; sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (25, 1))' \
+	  || $(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable '.[postgres,fast]' --group dev
+	@touch $@
