@@ -89,3 +89,42 @@ class LeaseLostError(HoldfastError):
 
 class OutcomeError(HoldfastError):
     """A step returned something that is no legal outcome (ruling E6)."""
+
+
+class LedgerError(HoldfastError):
+    """A ledger was asked for something its rules forbid, or holds digits that no history can produce."""
+
+
+class LedgerCeilingError(LedgerError):
+    """A counter of a collation ledger is full; nothing was incremented (Rule F, ruling A6)."""
+
+    def __init__(self, activity: str, ledger: str, counter: str, ceiling: int) -> None:
+        super().__init__(activity, ledger, counter, ceiling)
+        self.activity = activity
+        self.ledger = ledger
+        self.counter = counter
+        self.ceiling = ceiling
+
+    def __str__(self) -> str:
+        return (
+            f"activity {self.activity!r}: {self.counter} of ledger {self.ledger} is at its ceiling of "
+            f"{self.ceiling}; nothing was incremented. Drop the message to close its obligation"
+        )
+
+
+class IllegalTransitionError(LedgerError):
+    """A sequence number was moved along no legal transition; the run hard-fails (ruling D10)."""
+
+    def __init__(self, seq: int, prior: str, attempted: str, owner: int, at_ms: int) -> None:
+        super().__init__(seq, prior, attempted, owner, at_ms)
+        self.seq = seq
+        self.prior = prior
+        self.attempted = attempted
+        self.owner = owner
+        self.at_ms = at_ms
+
+    def __str__(self) -> str:
+        return (
+            f"illegal transition of seq {self.seq}: {self.prior} -> {self.attempted}, attempted by owner "
+            f"{self.owner} at {self.at_ms} ms. The run stops; what is committed stays committed"
+        )
