@@ -1,14 +1,14 @@
 """Values in and out of the ledger: JSON by type annotation, never pickle.
 
-- `Codec` / `codec_for`: one annotation's encoder and decoder. Writing always reads back as well: results reach
-  user code only through the codec (ruling B11), and a value that would not survive is refused where it enters.
+- `Codec` / `codec_for`: one annotation's encoder and decoder. What is written is read back at once: results
+  reach user code only through the codec (ruling B11), and what would not survive is refused where it enters.
 - `fingerprint`: the short hash of a canonical text that replay compares (rulings B5, B17).
 - `encode_error`, `decode_error`, `ErrorRecord`: exceptions (re-exported from `error_record`).
 
-What holds: the same value gives the same text, whatever the insertion order of its dicts and sets. A list or a
+What holds: the same value gives the same text, whatever the insertion order of its dicts and sets. A list or
 tuple comes back as the annotation has it; without an annotation (or with `Any` or `object`) only JSON's own
-values are taken, and a tuple comes back as a list. A time zone comes back as its offset. Whether anything else
-changed is judged by `==`, and field by field where `==` says no.
+values are taken, and a tuple comes back as a list. A time zone comes back as its offset. Whether anything
+else changed is judged by `==`, and field by field where `==` says no.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Codec(Generic[T]):
         try:
             self._encode = canonical if check_annotation(annotation) else ENCODER.encode
             self._decode = msgspec.json.Decoder(annotation, dec_hook=decode_hook).decode
-        except (TypeError, NameError) as error:
+        except Exception as error:  # msgspec refuses with TypeError, forward references with NameError.
             raise ConfigurationError(
-                f"the type {self.type_name} cannot be written as JSON and read back: {error}. Use a "
-                "dataclass, a msgspec.Struct, a pydantic model or a standard type; give a union's classes tags"
+                f"the type {self.type_name} has no JSON form that can be read back: {error}. "
+                "Use a dataclass, msgspec.Struct, pydantic model or standard type; give a union's classes tags"
             ) from error
 
     def encode(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> str:
@@ -73,8 +73,8 @@ class Codec(Generic[T]):
             raw = self._encode_carefully(value)
         if max_bytes is not None and len(raw) > max_bytes:
             raise PayloadTooLargeError(
-                f"a value of type {self.type_name} takes {len(raw):,} bytes as JSON, the limit is {max_bytes:,}: store the "
-                "data elsewhere and pass a reference to it, or raise the limit"
+                f"a value of type {self.type_name} takes {len(raw):,} bytes as JSON, over the limit of "
+                f"{max_bytes:,}: store the data elsewhere and pass a reference to it, or raise the limit"
             )
         try:
             decoded: T = self._decode(raw)
@@ -95,8 +95,8 @@ class Codec(Generic[T]):
         except Exception as error:
             fault = codec_faults.from_validation(error)
             raise DecodeError(
-                f"stored JSON does not fit {self.type_name} at {fault.path}: {fault.reason}. Give new fields a "
-                "default and keep old ones readable, or run the code that wrote it"
+                f"stored JSON does not fit {self.type_name} at {fault.path}: {fault.reason}. Give new fields "
+                "a default and keep old ones readable, or run the code that wrote it"
             ) from error
 
     def rewrite(self, text: str) -> str:
@@ -114,8 +114,8 @@ class Codec(Generic[T]):
         except Exception as error:
             fault = codec_faults.unencodable(value) or codec_faults.from_validation(error)
             raise EncodeError(
-                f"a value of type {type(value).__qualname__} cannot be written as {self.type_name}: {fault.reason} "
-                f"(at {fault.path}). Pass data: a dataclass, a model, or JSON's own values"
+                f"a value of type {type(value).__qualname__} cannot be written as {self.type_name}: "
+                f"{fault.reason} (at {fault.path}). Pass data: a dataclass, a model, or JSON's own values"
             ) from error
 
     def _refuse_misfit(self, value: T, error: Exception) -> NoReturn:
@@ -132,8 +132,8 @@ class Codec(Generic[T]):
             fault = codec_faults.Fault("$", "the value is nested too deeply to be compared")
         if fault is not None:
             raise EncodeError(
-                f"a value of type {type(value).__qualname__} would not survive as {self.type_name}: {fault.reason} "
-                f"(at {fault.path}). Pass what the annotation says, or annotate the type that is meant"
+                f"a value of type {type(value).__qualname__} would not survive as {self.type_name}: "
+                f"{fault.reason} (at {fault.path}). Pass what the annotation says, or annotate what is meant"
             )
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.core.codec_hooks import ENCODER, canonical, fields_of
+from holdfast.core.codec_hooks import ENCODER, canonical, encode_hook, fields_of
 
 _MSGSPEC_PATH = re.compile(r" - at `([^`]*)`$", re.DOTALL)
-_MSGPACK = msgspec.msgpack.Encoder(order="deterministic")
+_MSGPACK = msgspec.msgpack.Encoder(enc_hook=encode_hook, order="deterministic")
 _SHOWN_CHARS = 60
 
 
@@ -94,8 +94,8 @@ def difference(value: Any, decoded: Any, path: str = "$") -> Fault | None:
         if lost is not None:
             return Fault(f"{path}.{lost}", "this field would be lost")
         return _first(difference(v, others[name], f"{path}.{name}") for name, v in fields.items())
-    # Without an `==` of its own a class is the same if it is written the same.
-    if not isinstance(value, int | float | str) and canonical(value) == canonical(decoded):
+    # Sets of objects without an `==` of their own are the same if they are written the same.
+    if isinstance(value, set | frozenset) and canonical(value) == canonical(decoded):
         return None
     return Fault(path, f"{_show(value)} would come back as {_show(decoded)}")
 
@@ -120,10 +120,8 @@ def _first(faults: Iterator[Fault | None]) -> Fault | None:
 
 
 def _equal(value: object, decoded: object) -> bool:
-    # Types apart, so that a bool is no int and a subclass no base; a float may have been written as an int.
     try:
-        same_kind = type(value) is type(decoded) or not isinstance(decoded, bool)
-        return same_kind and bool(value == decoded) and non_finite(value) is None
+        return bool(value == decoded)
     except Exception:  # The comparison is user code.
         return False
 
@@ -135,14 +133,22 @@ def _encode_any(value: object) -> None:
         canonical(value)
 
 
-def _walk(value: object, path: str = "$", above: tuple[int, ...] = ()) -> Iterator[tuple[str, object]]:
+def _walk(value: object) -> Iterator[tuple[str, object]]:
     """The value and all its parts, outermost first; one that contains itself is not entered twice."""
-    yield path, value
-    if id(value) in above:
-        return
-    above = (*above, id(value))
-    for segment, part in _parts(value):
-        yield from _walk(part, path + segment, above)
+    yield "$", value
+    entered = {id(value)}
+    stack = [("$", id(value), _parts(value))]
+    while stack:
+        path, owner, parts = stack[-1]
+        for segment, part in parts:
+            yield path + segment, part
+            if id(part) not in entered:
+                entered.add(id(part))
+                stack.append((path + segment, id(part), _parts(part)))
+                break
+        else:
+            stack.pop()
+            entered.discard(owner)
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:

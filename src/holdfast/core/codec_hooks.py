@@ -116,7 +116,11 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     if is_model(value):
         return {**vars(value), **(value.__pydantic_extra__ or {})}
     attributes = getattr(type(value), "__attrs_attrs__", None)
-    return None if attributes is None else {a.name: getattr(value, a.name) for a in attributes}
+    return (
+        None
+        if attributes is None
+        else {a.name: getattr(value, a.name) for a in attributes if hasattr(value, a.name)}
+    )
 
 
 def is_model(value: object) -> bool:
