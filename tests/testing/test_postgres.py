@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import importlib.util
 import os
+import pwd
 import select
 import signal
 import subprocess
@@ -160,13 +161,23 @@ async def test_root_without_user_namespaces_runs_the_server_as_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Containers commonly forbid namespaces; for anyone but root the server runs directly either way."""
-    monkeypatch.setattr(postgres_launch, "_UNSHARE", ["false"])
+    monkeypatch.setattr(postgres_launch, "_runs", lambda command: False)
     monkeypatch.setattr(postgres_launch, "_reachable_by_others", lambda folder: False)
     with PostgresServer() as server:
-        expected = 65534 if os.geteuid() == 0 else os.geteuid()
+        expected = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
         assert os.stat(f"/proc/{server.pid}").st_uid == expected
         assert server.data_folder.stat().st_uid == expected
         assert await _value(server.url(), "SELECT 1") == 1
+
+
+def test_user_without_a_name_runs_the_server_under_a_stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A container may be run as any user id; initdb refuses one that is not in the list of users."""
+    monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 7)
+    launcher = postgres_launch.Launcher.choose(tmp_path, tmp_path)
+    (user,) = [part.partition("=")[2] for part in launcher.prefix if part.startswith("--map-user=")]
+    assert pwd.getpwuid(int(user)).pw_uid != 0
+    assert launcher.prefix[0] == "unshare"
+    assert launcher.drop_to_user is None
 
 
 def test_missing_wheel_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,9 +264,7 @@ def test_foreground_command_prints_its_url_and_ends_cleanly(
     assert list(short_temporary_folder.iterdir()) == []
 
 
-def test_given_database_is_used_and_no_server_is_started(
-    tmp_path: Path, short_temporary_folder: Path
-) -> None:
+def test_given_database_is_used_and_no_server_is_started(tmp_path: Path, short_temporary_folder: Path) -> None:
     given = "postgresql://elsewhere/orders"
     (tmp_path / "test_inner.py").write_text(f"def test_url(postgres_url): assert postgres_url == {given!r}\n")
     conftest_folder = Path(__file__).resolve().parents[1]
@@ -266,8 +275,6 @@ def test_given_database_is_used_and_no_server_is_started(
         "PYTHONPATH": str(conftest_folder),
     }
     inner = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "conftest", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*inner, "test_inner.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([*inner, "test_inner.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(short_temporary_folder.glob("holdfast-pg-*"))

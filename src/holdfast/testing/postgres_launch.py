@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -23,9 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.errors import ConfigurationError
-
-_NOBODY = 65534
-_UNSHARE = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 
 # Runs after the change of user, because that clears the parent-death signal. SIGQUIT is PostgreSQL's
 # immediate shutdown: unlike SIGKILL it lets the postmaster end its backends and free its shared memory.
@@ -66,7 +64,7 @@ def postgres_binaries() -> Path:
 
 @dataclass(frozen=True)
 class Launcher:
-    """How to run one of PostgreSQL's programs, which refuse to run as root."""
+    """How to run one of PostgreSQL's programs, which refuse root and users without a name."""
 
     binaries: Path
     prefix: tuple[str, ...]
@@ -78,16 +76,17 @@ class Launcher:
 
         `folder` is where programs may be copied to if nobody cannot read them where they are.
         """
-        if os.geteuid() != 0:
+        if os.geteuid() != 0 and _has_name(os.geteuid()):
             return cls(binaries, (), None)
-        with contextlib.suppress(OSError):
-            if subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode == 0:
-                return cls(binaries, tuple(_UNSHARE), None)
+        user = _stand_in_user()
+        unshare = ("unshare", "--user", f"--map-user={user}", f"--map-group={user}")
+        if _runs([*unshare, "true"]) or os.geteuid() != 0:
+            return cls(binaries, unshare, None)
         # Containers commonly forbid user namespaces even to root.
-        os.chown(folder, _NOBODY, _NOBODY)
+        os.chown(folder, user, user)
         if not _reachable_by_others(binaries):
             binaries = _copy_of(binaries, folder)
-        return cls(binaries, (), _NOBODY)
+        return cls(binaries, (), user)
 
     def command(self, program: str, arguments: list[str]) -> list[str]:
         """The command line; the program becomes a direct child that ends when the calling thread does."""
@@ -122,6 +121,34 @@ def remove_shared_memory(data_folder: Path) -> None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         segment = int((data_folder / "postmaster.pid").read_text().splitlines()[6].split()[1])
         ctypes.CDLL(None).shmctl(segment, 0, None)
+
+
+def _has_name(user: int) -> bool:
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return True
+
+
+def _stand_in_user() -> int:
+    """Nobody, or else any user but root: initdb refuses a user id that has no name."""
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam("nobody").pw_uid
+    for entry in pwd.getpwall():
+        if entry.pw_uid != 0:
+            return entry.pw_uid
+    raise ConfigurationError(
+        "PostgreSQL refuses to run as root, and this system has no other user. Create one, "
+        "or set HOLDFAST_TEST_DATABASE to the URL of a running server."
+    )
+
+
+def _runs(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def _children_of(pid: int) -> list[int]:
