@@ -58,7 +58,7 @@ class Codec(Generic[T]):
         except Exception as error:  # msgspec refuses with TypeError, forward references with NameError.
             raise ConfigurationError(
                 f"the type {self.type_name} has no JSON form that can be read back: {error}. "
-                "Use a dataclass, msgspec.Struct, pydantic model or standard type; give a union's classes tags"
+                "Use a dataclass, msgspec.Struct, pydantic model or standard type; tag a union's classes"
             ) from error
 
     def encode(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> str:
