@@ -13,6 +13,9 @@ import pytest
 
 from holdfast.testing.postgres import PostgresServer
 
+# `backend`, `stores` and `store`: both kinds of store, on a virtual clock.
+pytest_plugins = ["holdfast.testing.pytest_fixtures"]
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:

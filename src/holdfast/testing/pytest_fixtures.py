@@ -1,0 +1,54 @@
+"""Fixtures of a guarded store on a virtual clock, for SQLite and PostgreSQL alike: a pytest plugin.
+
+- `backend`: "sqlite", then "postgres"; a test that uses any fixture here runs once on each.
+- `stores`: the ledger, its clock and further store objects on it. When the test ends, `audit` looks it over.
+- `store`: the open store itself.
+
+`postgres_url` is expected from the test suite's own conftest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from holdfast.store.base import Store
+from holdfast.testing.audit import audit
+from holdfast.testing.stores import PostgresStores, SqliteStores, Stores
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def postgres_schemas(postgres_url: str) -> Iterator[str]:
+    """The URL to make schemas at; they are dropped at the end, for the server may outlive the run."""
+    yield postgres_url
+    asyncio.run(PostgresStores.drop_all())
+
+
+@pytest_asyncio.fixture
+async def stores(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
+    made: Stores
+    if backend == "sqlite":
+        made = SqliteStores(tmp_path)
+    else:
+        made = PostgresStores(request.getfixturevalue("postgres_schemas"))
+    await made.open()
+    try:
+        yield made
+        faults = await audit(made.store)
+    finally:
+        await made.close()
+    assert not faults, "the test left a ledger that breaks the rules: " + "; ".join(faults)
+
+
+@pytest.fixture
+def store(stores: Stores) -> Store:
+    return stores.store

@@ -1,0 +1,1 @@
+update {schema}.testing_clock set now = $1

@@ -1,0 +1,176 @@
+"""Stores for tests: on a virtual clock, guarded, and quickly made.
+
+- `Stores`: one ledger with its clock; `store` is open, `another()` opens a second store object on the same ledger.
+- `SqliteStores` (a file in a given folder) and `PostgresStores` (a schema of this process, emptied by `reset`).
+
+Every ledger made here has the *transition guard*: a trigger, generated from `core.status.LEGAL`, that raises on an
+illegal change of status. So every test of the project checks every statement that it reaches.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from abc import ABC, abstractmethod
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.core.status import Status, is_legal
+from holdfast.store.base import Store
+from holdfast.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+def legal_pairs() -> str:
+    """`core.status.LEGAL` as a list of SQL rows."""
+    pairs = [(before, after) for before in Status for after in Status if is_legal(before, after)]
+    return ", ".join(f"('{before}', '{after}')" for before, after in pairs)
+
+
+def _sql(dialect: str, name: str, schema: str = "") -> str:
+    text = files("holdfast.testing").joinpath("sql", dialect, f"{name}.sql").read_text(encoding="utf-8")
+    return text.replace("{schema}", schema).replace("{legal}", legal_pairs())
+
+
+class Stores(ABC):
+    """One ledger on a virtual clock. `open` before use, `close` after."""
+
+    backend: str
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.store = self._make()
+        self._others: list[Store] = []
+
+    @abstractmethod
+    def _make(self) -> Store: ...
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def reset(self) -> None:
+        """Empty the ledger; the clock goes on."""
+
+    @abstractmethod
+    async def _clock_moved(self) -> None: ...
+
+    async def advance(self, seconds: float) -> None:
+        """Move the time of the ledger forward."""
+        self.clock.advance(seconds)
+        await self._clock_moved()
+
+    def unopened(self) -> Store:
+        """A store object on the same ledger, as another process would have it; opening and closing are the caller's."""
+        return self._make()
+
+    async def another(self) -> Store:
+        """The same, opened, and closed with this."""
+        store = self._make()
+        await store.open()
+        self._others.append(store)
+        return store
+
+    async def close(self) -> None:
+        for other in self._others:
+            await other.close()
+        self._others.clear()
+        await self.store.close()
+
+
+class SqliteStores(Stores):
+    """A ledger in a new file of `folder`."""
+
+    backend = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "ledger.db"
+        super().__init__()
+
+    def _make(self) -> Store:
+        from holdfast.store.sqlite import SqliteStore
+
+        return SqliteStore(self.path, clock=self.clock)
+
+    async def open(self) -> None:
+        await self.store.open()
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.executescript(_sql("sqlite", "guard"))
+
+    async def reset(self) -> None:
+        """A new file costs a few milliseconds, and leaves nothing behind."""
+        await self.close()
+        for leftover in self.path.parent.glob(f"{self.path.name}*"):
+            leftover.unlink()
+        self.store = self._make()
+        await self.open()
+
+    async def _clock_moved(self) -> None:
+        """The store reads the clock itself."""
+
+
+class PostgresStores(Stores):
+    """A ledger in a schema that this process makes once and empties for each use."""
+
+    backend = "postgres"
+    _prepared: set[tuple[str, str]] = set()  # noqa: RUF012 - what this process has made, whoever asks
+
+    def __init__(self, url: str, schema: str | None = None) -> None:
+        self.url = url
+        self.schema = schema or f"holdfast_test_{os.getpid()}"
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        super().__init__()
+
+    def _make(self) -> Store:
+        from holdfast.store.postgres import PostgresStore
+
+        return PostgresStore(self.url, schema=self.schema)
+
+    async def open(self) -> None:
+        import asyncpg
+
+        # A lock that a failed test left behind should be an error, not a hang.
+        self._connection = await asyncpg.connect(self.url, server_settings={"statement_timeout": "30s"})
+        if (self.url, self.schema) not in self._prepared:
+            await self._execute("drop")
+            await self.store.open()
+            await self._execute("clock")
+            await self._execute("guard")
+            self._prepared.add((self.url, self.schema))
+        else:
+            await self._execute("reset")
+            await self.store.open()
+        await self._clock_moved()
+
+    async def reset(self) -> None:
+        await self._execute("reset")
+
+    async def close(self) -> None:
+        await super().close()
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    @classmethod
+    async def drop_all(cls) -> None:
+        """Drop every schema that this process made; at the end of a test run on a server that outlives it."""
+        import asyncpg
+
+        while cls._prepared:
+            url, schema = cls._prepared.pop()
+            connection = await asyncpg.connect(url)
+            try:
+                await connection.execute(_sql("postgres", "drop", schema))
+            finally:
+                await connection.close()
+
+    async def _execute(self, name: str, *arguments: object) -> None:
+        assert self._connection is not None, "open() these stores first"
+        await self._connection.execute(_sql("postgres", name, self.schema), *arguments)
+
+    async def _clock_moved(self) -> None:
+        await self._execute("clock_set", self.clock.now)
