@@ -128,3 +128,31 @@ class IllegalTransitionError(LedgerError):
             f"illegal transition of seq {self.seq}: {self.prior} -> {self.attempted}, attempted by owner "
             f"{self.owner} at {self.at_ms} ms. The run stops; what is committed stays committed"
         )
+
+
+class JournalError(HoldfastError):
+    """Something is wrong with the journal of an execution."""
+
+
+class JournalRefusedError(JournalError):
+    """An event would break a rule of the journal and was not recorded."""
+
+    def __init__(
+        self, message: str, rule: str, rule_name: str, sequence: int, ids: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, rule, rule_name, sequence, ids)
+        self.rule = rule
+        self.rule_name = rule_name
+        self.sequence = sequence
+        self.ids = ids
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class JournalDamagedError(JournalError):
+    """A stored journal breaks a rule: it was altered, or events of it are lost."""
+
+
+class JournalFormatError(JournalError):
+    """A stored journal segment cannot be read: it is damaged, or a newer Holdfast wrote it (ruling B14)."""
