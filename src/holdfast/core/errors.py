@@ -137,9 +137,7 @@ class JournalError(HoldfastError):
 class JournalRefusedError(JournalError):
     """An event would break a rule of the journal and was not recorded."""
 
-    def __init__(
-        self, message: str, rule: str, rule_name: str, sequence: int, ids: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, message: str, rule: str, rule_name: str, sequence: int, ids: tuple[str, ...] = ()) -> None:
         super().__init__(message, rule, rule_name, sequence, ids)
         self.rule = rule
         self.rule_name = rule_name
