@@ -1,0 +1,223 @@
+"""What must be remembered of a journal so that the next event can be checked in constant time.
+
+`Book` is that memory, and nothing else: the checks are functions over it (`lifecycle`, `calls`, `control`,
+`join_sets`), so that a live journal and the audit of a stored one share every rule. A check looks at everything
+first and calls `refuse` for what is wrong; only then does it write. In a live journal `refuse` raises, so a refused
+event has changed nothing. In an audit it takes note, and the check carries on as well as it can.
+
+What is kept, and why:
+- for each child, for ever: one byte of flags and one word of 8 bytes. The flags tell a second completion or
+  firing (SE-4, B3), an id out of order (B3) and a second submission (JS-7) from a first. The word is the
+  digest of a call's result until a join set takes it (a call may be submitted after it completed), and from
+  then on the number of that join set (JS-5).
+- only while open: calls in flight, join sets with results to take and their members, signals not yet received,
+  deliveries not yet consumed, and the wait. A signal's name keeps its last delivery id.
+Events themselves are not kept.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from holdfast.core.errors import JournalRefusedError
+from holdfast.core.journal.events import ExecutionAwaiting, JournalEvent, Ok, Result
+from holdfast.core.journal.fold import JournalState, JournalStatus
+from holdfast.core.journal.rules import (
+    ALLOCATE,
+    AWARE_TIME,
+    CHILD_NUMBER,
+    PATCH_STICKY,
+    SCHEDULED_ONCE,
+    Rule,
+    Violation,
+)
+
+# The low three bits of a child's flags say what it is.
+CALL: Final = 1
+TIMER: Final = 2
+SIGNAL: Final = 3
+VALUE: Final = 4
+JOIN_SET: Final = 5
+KIND_MASK: Final = 7
+SETTLED: Final = 8
+SUBMITTED: Final = 16
+CONSUMED: Final = 32
+
+UNKNOWN: Final = -1
+CHILD_NUMBER_DIGITS: Final = 10
+
+_RUNNING: Final = JournalStatus.RUNNING
+_CANCELLING: Final = JournalStatus.CANCELLING
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Call:
+    """A call in flight: its number, the last attempt that started (0: none), and whether that one still runs."""
+
+    __slots__ = ("attempt", "number", "running")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.attempt = 0
+        self.running = False
+
+
+class JoinSet:
+    """How many members a join set took and how many results it gave."""
+
+    __slots__ = ("awaited", "created", "submitted")
+
+    def __init__(self, *, created: bool) -> None:
+        self.created = created
+        self.submitted = 0
+        self.awaited = 0
+
+
+class Inbox:
+    """The deliveries of one signal name: those not consumed (id and digest of the payload), and the last id."""
+
+    __slots__ = ("last", "skipped", "unconsumed")
+
+    def __init__(self) -> None:
+        self.unconsumed: deque[tuple[int, int]] = deque()
+        self.last = 0
+        # Ids that were passed over, so that one never delivered (CF-2) is not taken for one consumed (CF-3).
+        self.skipped: list[range] = []
+
+
+class Book:
+    """The memory of one journal; `refuse` raises."""
+
+    __slots__ = (
+        "calls",
+        "cancel_requested",
+        "execution_id",
+        "flags",
+        "inboxes",
+        "is_open",
+        "join_sets",
+        "length",
+        "members",
+        "next_child",
+        "outstanding",
+        "patches",
+        "prefix",
+        "signal_names",
+        "status",
+        "waiting",
+        "words",
+    )
+
+    def __init__(self, execution_id: str) -> None:
+        self.execution_id = execution_id
+        self.prefix = execution_id + "."
+        self.length = 0
+        self.status: JournalStatus | None = None
+        self.is_open = False
+        self.cancel_requested = False
+        self.waiting: ExecutionAwaiting | None = None
+        self.outstanding: set[str] = set()
+        self.next_child = 0
+        self.flags = bytearray()
+        self.words = array("q")
+        self.calls: dict[str, Call] = {}
+        self.signal_names: dict[str, str] = {}
+        self.inboxes: dict[str, Inbox] = {}
+        self.join_sets: dict[str, JoinSet] = {}
+        self.members: dict[str, str] = {}
+        self.patches: dict[str, bool] = {}
+
+    @property
+    def state(self) -> JournalState | None:
+        """The state that `fold` gives for the same events."""
+        if self.status is None:
+            return None
+        if self.waiting is not None:
+            return JournalState(self.status, self.waiting.waiting_on, self.waiting.kind)
+        return JournalState(self.status)
+
+    def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str) -> None:
+        """Raise for a broken rule."""
+        violation = Violation(rule, sequence, ids, detail)
+        raise JournalRefusedError(
+            f"journal {self.execution_id} refused an event: {violation}. Nothing was recorded; {rule.text}.",
+            rule.id,
+            rule.name,
+            sequence,
+            ids,
+        )
+
+    def find(self, promise_id: str) -> int:
+        """The index of a child of this journal, or `UNKNOWN`."""
+        prefix = self.prefix
+        if not promise_id.startswith(prefix):
+            return UNKNOWN
+        tail = promise_id[len(prefix) :]
+        if len(tail) > CHILD_NUMBER_DIGITS or not (tail.isascii() and tail.isdecimal()):
+            return UNKNOWN
+        number = int(tail)
+        if number >= self.next_child or (tail[0] == "0" and tail != "0"):
+            return UNKNOWN
+        return number
+
+    def enter(self, promise_id: str, flags: int) -> int:
+        """Note the next child; its index, or `UNKNOWN` if it was there before (which only an audit sees)."""
+        number = self.next_child
+        self.next_child = number + 1
+        self.flags.append(flags)
+        self.words.append(0)
+        return number
+
+    def adopt(self, promise_id: str, flags: int) -> int:
+        """Note a child that no event began. Only an audit does; a journal has refused the event by now."""
+        return UNKNOWN
+
+    def kind_of(self, index: int) -> int:
+        return self.flags[index] & KIND_MASK if index >= 0 else UNKNOWN
+
+    def may_operate(self) -> bool:
+        """B2: operations belong to Running, and to Cancelling for clean-up."""
+        return self.status is _RUNNING or self.status is _CANCELLING
+
+    def allocate(self, event: JournalEvent, promise_id: str, flags: int) -> int:
+        """Check and note the child that an event begins; what `enter` returns."""
+        if self.status is not _RUNNING and self.status is not _CANCELLING:
+            self.refuse(ALLOCATE, event.sequence, f"the execution is {self.status_text()}", promise_id)
+        if promise_id != f"{self.prefix}{self.next_child}":
+            self.refuse_number(event, promise_id, flags & KIND_MASK, self.next_child)
+        return self.enter(promise_id, flags)
+
+    def refuse_number(self, event: JournalEvent, promise_id: str, kind: int, expected: int) -> None:
+        """The id is not the next child's: a repeated call has a rule of its own."""
+        index = self.find(promise_id)
+        if kind == CALL and self.kind_of(index) == CALL:
+            self.refuse(SCHEDULED_ONCE, event.sequence, "the call was scheduled before", promise_id)
+        else:
+            self.refuse(CHILD_NUMBER, event.sequence, f"the next child is {self.prefix}{expected}", promise_id)
+
+    def settle(self, promise_id: str, index: int) -> None:
+        """A promise has its outcome; if it is waited for, one less is outstanding."""
+        self.flags[index] |= SETTLED
+        self.outstanding.discard(promise_id)
+
+    def check_time(self, event: JournalEvent, moment: datetime, field: str) -> None:
+        if moment.tzinfo is None:  # It would be written, and never read again.
+            self.refuse(AWARE_TIME, event.sequence, f"{field} {moment.isoformat()} has no time zone")
+
+    def check_patch(self, patch_id: str, answer: bool) -> None:
+        known = self.patches.get(patch_id)
+        if known is not None and known is not answer:
+            self.refuse(PATCH_STICKY, self.length, f"it was answered {known} before, now {answer}", patch_id)
+
+    def status_text(self) -> str:
+        return "not started" if self.status is None else self.status.value
+
+
+def digest_of(result: Result) -> int:
+    """64 bits that stand for a result in memory; equal results have equal digests."""
+    return hash(bytes(result.value)) if type(result) is Ok else hash(_encode(result))

@@ -1,0 +1,69 @@
+"""How events are written: one segment of JSON per commit.
+
+`Segment` holds the events of one commit and the answers that `patched(id)` gave in it (ruling B18). The segment
+and each event carry the format version (ruling B14). Version 1 is the first; when there is a second, the
+reading of the first stays here, and stored examples of every version are tests.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.errors import JournalFormatError
+from holdfast.core.journal.events import FORMAT_VERSION, Event
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """What one commit adds to a journal."""
+
+    v: Literal[1] = FORMAT_VERSION
+    patches: dict[str, bool] = {}
+    events: list[Event]
+
+
+class _VersionedEvent(Struct):
+    v: int = FORMAT_VERSION
+
+
+class _AnySegment(Struct):
+    """Just enough of a segment of any version to tell which one it is."""
+
+    v: int = FORMAT_VERSION
+    events: list[_VersionedEvent] = []
+
+
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(Segment)
+_probe: Final = msgspec.json.Decoder(_AnySegment)
+
+
+def encode_segment(segment: Segment) -> bytes:
+    """The JSON text of a segment, in one call."""
+    return _encoder.encode(segment)
+
+
+def decode_segment(text: bytes | str) -> Segment:
+    """The segment that this JSON text holds."""
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError as error:  # UnicodeDecodeError cannot come up: msgspec checks UTF-8 itself.
+        newest = _newest_version(text)
+        if newest > FORMAT_VERSION:
+            raise JournalFormatError(
+                f"a journal segment has format version {newest}, this Holdfast reads up to {FORMAT_VERSION}: "
+                "run the version that wrote it, or a newer one"
+            ) from error
+        raise JournalFormatError(
+            f"a journal segment cannot be read: {error}. It was altered or cut off; restore it from a backup"
+        ) from error
+
+
+def _newest_version(text: bytes | str) -> int:
+    try:
+        probe = _probe.decode(text)
+    except msgspec.DecodeError:
+        return 0
+    return max(probe.v, *(event.v for event in probe.events), 0)

@@ -1,0 +1,96 @@
+"""Checks of join sets (JS-1..JS-7, B8, equal results of B3)."""
+
+from __future__ import annotations
+
+from holdfast.core.journal.book import (
+    CALL,
+    CONSUMED,
+    JOIN_SET,
+    SETTLED,
+    SUBMITTED,
+    Book,
+    JoinSet,
+    digest_of,
+)
+from holdfast.core.journal.events import JoinSetAwaited, JoinSetCreated, JoinSetSubmitted
+from holdfast.core.journal.rules import (
+    AWAITED_RESULT,
+    JS_1,
+    JS_2,
+    JS_3,
+    JS_4,
+    JS_5,
+    JS_6,
+    JS_7,
+    MEMBER,
+)
+from holdfast.core.journal.rules import JOIN_SET as JOIN_SET_GUARD
+
+
+def join_set_created(book: Book, event: JoinSetCreated) -> None:
+    if book.allocate(event, event.join_set_id, JOIN_SET) >= 0:
+        book.join_sets[event.join_set_id] = JoinSet(created=True)
+
+
+def join_set_submitted(book: Book, event: JoinSetSubmitted) -> None:
+    join_set_id, promise_id = event.join_set_id, event.promise_id
+    _guard(book, event)
+    join_set = book.join_sets.get(join_set_id)
+    if join_set is None or not join_set.created:
+        # A join set whose results are all taken is forgotten but for its flags.
+        if book.kind_of(book.find(join_set_id)) == JOIN_SET:
+            book.refuse(JS_2, event.sequence, "its results were all taken", join_set_id, promise_id)
+        else:
+            book.refuse(JS_1, event.sequence, "there is no such join set", join_set_id, promise_id)
+    elif join_set.awaited:
+        book.refuse(JS_2, event.sequence, "a result was taken from it", join_set_id, promise_id)
+    call = book.calls.get(promise_id)
+    index = call.number if call is not None else book.find(promise_id)
+    if book.kind_of(index) != CALL:
+        book.refuse(MEMBER, event.sequence, "no call with this id was scheduled", join_set_id, promise_id)
+    elif book.flags[index] & SUBMITTED:
+        owner = book.members.get(promise_id, "a join set that gave its result")
+        book.refuse(JS_7, event.sequence, f"it was submitted to {owner} before", join_set_id, promise_id)
+    if join_set is None:
+        join_set = book.join_sets[join_set_id] = JoinSet(created=False)
+    join_set.submitted += 1
+    book.members[promise_id] = join_set_id
+    if index >= 0:
+        book.flags[index] |= SUBMITTED
+
+
+def join_set_awaited(book: Book, event: JoinSetAwaited) -> None:
+    join_set_id, promise_id = event.join_set_id, event.promise_id
+    _guard(book, event)
+    index = book.find(promise_id)
+    flags = book.flags[index] if index >= 0 else 0
+    is_member = book.members.get(promise_id) == join_set_id
+    is_consumed = bool(flags & CONSUMED) and book.words[index] == book.find(join_set_id)
+    if not is_member:
+        if is_consumed:
+            book.refuse(JS_5, event.sequence, "its result was taken before", join_set_id, promise_id)
+        else:
+            book.refuse(JS_3, event.sequence, "it is not a member", join_set_id, promise_id)
+    if book.kind_of(index) != CALL or not flags & SETTLED:
+        book.refuse(JS_4, event.sequence, "the call has not completed", join_set_id, promise_id)
+    elif not flags & CONSUMED and book.words[index] != digest_of(event.result):
+        book.refuse(AWAITED_RESULT, event.sequence, "the call completed with another result", join_set_id, promise_id)
+    join_set = book.join_sets.get(join_set_id)
+    if join_set is None or join_set.awaited >= join_set.submitted:
+        taken = "no result is left to take"
+        book.refuse(JS_6, event.sequence, taken, join_set_id, promise_id)
+    if is_member:
+        del book.members[promise_id]
+    if index >= 0:
+        book.flags[index] |= CONSUMED
+        book.words[index] = book.find(join_set_id)
+    if join_set is not None:
+        join_set.awaited += 1
+        if join_set.awaited == join_set.submitted:
+            del book.join_sets[join_set_id]
+
+
+def _guard(book: Book, event: JoinSetSubmitted | JoinSetAwaited) -> None:
+    if not book.may_operate():
+        detail = f"the execution is {book.status_text()}"
+        book.refuse(JOIN_SET_GUARD, event.sequence, detail, event.join_set_id, event.promise_id)

@@ -1,0 +1,92 @@
+"""The journal of a running execution: append-only, and every append is checked.
+
+`Journal` keeps what the checks need (`book` says what that is) and the events that are not committed yet. Its
+holder appends, takes the pending segment, and commits it; a journal whose commit was fenced is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+from holdfast.core.errors import JournalDamagedError, JournalRefusedError
+from holdfast.core.journal.book import SETTLED, Book
+from holdfast.core.journal.checks import admit
+from holdfast.core.journal.events import Event
+from holdfast.core.journal.fold import is_satisfied
+from holdfast.core.journal.format import Segment, encode_segment
+
+
+class Journal(Book):
+    """One execution's journal. `execution_id` is the text form of its promise id (ruling B1)."""
+
+    __slots__ = ("pending", "pending_patches")
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.pending: list[Event] = []
+        self.pending_patches: dict[str, bool] = {}
+
+    @classmethod
+    def load(cls, execution_id: str, segments: Iterable[Segment]) -> Self:
+        """The journal that these stored segments make; nothing of it is pending."""
+        journal = cls(execution_id)
+        try:
+            for segment in segments:
+                for patch_id, answer in segment.patches.items():
+                    journal.check_patch(patch_id, answer)
+                    journal.patches[patch_id] = answer
+                for event in segment.events:
+                    admit(journal, event)
+        except JournalRefusedError as error:
+            raise JournalDamagedError(
+                f"the stored journal of {execution_id} breaks {error.rule} {error.rule_name} "
+                f"at {error.sequence}: it was altered or events of it are lost. "
+                "Validate it for the full list, and restore it from a backup"
+            ) from error
+        return journal
+
+    def append(self, event: Event) -> None:
+        """Record an event, or raise `JournalRefusedError` and change nothing."""
+        admit(self, event)
+        self.pending.append(event)
+
+    def record_patch(self, patch_id: str, answer: bool) -> None:
+        """Remember what `patched(patch_id)` answered, for good (ruling B18)."""
+        self.check_patch(patch_id, answer)
+        if patch_id not in self.patches:
+            self.patches[patch_id] = answer
+            self.pending_patches[patch_id] = answer
+
+    def take_segment(self) -> bytes:
+        """Everything pending as one encoded segment; nothing is pending afterwards."""
+        text = encode_segment(Segment(patches=self.pending_patches, events=self.pending))
+        self.pending = []
+        self.pending_patches = {}
+        return text
+
+    @property
+    def next_promise_id(self) -> str:
+        """The id that the next operation must have (B3)."""
+        return f"{self.prefix}{self.next_child}"
+
+    @property
+    def is_wait_satisfied(self) -> bool:
+        """Whether ExecutionResumed may be appended now."""
+        waiting = self.waiting
+        return waiting is not None and is_satisfied(waiting.kind, len(self.outstanding), len(waiting.waiting_on))
+
+    def is_settled(self, promise_id: str) -> bool:
+        """Whether a call completed, a timer fired or a signal was received under this id."""
+        index = self.find(promise_id)
+        return index >= 0 and bool(self.flags[index] & SETTLED)
+
+    def last_delivery_id(self, signal_name: str) -> int:
+        """The id of the last delivery of this name, 0 before the first; the next one is greater."""
+        inbox = self.inboxes.get(signal_name)
+        return 0 if inbox is None else inbox.last
+
+    def oldest_delivery_id(self, signal_name: str) -> int | None:
+        """The delivery that the next SignalReceived of this name must consume, if one is buffered."""
+        inbox = self.inboxes.get(signal_name)
+        return inbox.unconsumed[0][0] if inbox is not None and inbox.unconsumed else None

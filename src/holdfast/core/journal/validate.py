@@ -1,0 +1,70 @@
+"""The audit of a stored journal: every violation, with its rule, its sequence and its ids.
+
+It runs the same checks as an append, but takes note of what is wrong and goes on as if it had been right, so that one
+lost event is reported where it is missed and does not hide what else is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.journal.book import CHILD_NUMBER_DIGITS, UNKNOWN, Book
+from holdfast.core.journal.checks import admit
+from holdfast.core.journal.events import Event
+from holdfast.core.journal.format import Segment
+from holdfast.core.journal.rules import Rule, Violation
+
+
+class _Audit(Book):
+    """A book that takes note of violations. Ids may come in any order, so they are looked up, not computed."""
+
+    __slots__ = ("index", "violations")
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.index: dict[str, int] = {}
+        self.violations: list[Violation] = []
+
+    def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str) -> None:
+        self.violations.append(Violation(rule, sequence, ids, detail))
+
+    def find(self, promise_id: str) -> int:
+        return self.index.get(promise_id, UNKNOWN)
+
+    def enter(self, promise_id: str, flags: int) -> int:
+        # The numbers go on from the highest seen, so that one gap is one violation.
+        tail = promise_id.removeprefix(self.prefix)
+        if tail.isascii() and tail.isdecimal() and len(tail) <= CHILD_NUMBER_DIGITS:
+            self.next_child = max(self.next_child, int(tail) + 1)
+        if promise_id in self.index:
+            return UNKNOWN
+        return self.adopt(promise_id, flags)
+
+    def adopt(self, promise_id: str, flags: int) -> int:
+        known = self.index.get(promise_id)
+        if known is not None:
+            return known
+        index = self.index[promise_id] = len(self.flags)
+        self.flags.append(flags)
+        self.words.append(0)
+        return index
+
+
+def validate(execution_id: str, events: Iterable[Event]) -> list[Violation]:
+    """Every violation among these events, in their order; none for a sound journal."""
+    audit = _Audit(execution_id)
+    for event in events:
+        admit(audit, event)
+    return audit.violations
+
+
+def validate_segments(execution_id: str, segments: Iterable[Segment]) -> list[Violation]:
+    """Every violation in a stored journal, its patches included."""
+    audit = _Audit(execution_id)
+    for segment in segments:
+        for patch_id, answer in segment.patches.items():
+            audit.check_patch(patch_id, answer)
+            audit.patches.setdefault(patch_id, answer)
+        for event in segment.events:
+            admit(audit, event)
+    return audit.violations
