@@ -78,5 +78,7 @@ Effect: TypeAlias = AdvanceExecution | ConsumeSignals | SpawnExecutions | Delive
 
 
 class Commit(Struct, frozen=True, gc=False):
+    """The first effect is always the `AdvanceExecution`: every commit moves the row's revision."""
+
     claim: ExecutionClaim
     effects: tuple[Effect, ...]

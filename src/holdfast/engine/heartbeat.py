@@ -1,0 +1,95 @@
+"""Extends the worker's lease, from a thread and a connection of its own.
+
+So that a busy event loop or a long flush never costs a lease. One row a worker is beaten, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.store.base import Store
+
+log = logging.getLogger("holdfast.engine")
+
+BEATS_A_LEASE = 4
+
+
+class Heartbeat:
+    """`on_lost` is called on the worker's loop with the id whose lease was reaped."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: Callable[[], str],
+        lease_seconds: float,
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._lease_seconds = lease_seconds
+        self._on_lost = on_lost
+        self._worker_loop = asyncio.get_running_loop()
+        self._thread: threading.Thread | None = None
+        self._thread_loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._ready = threading.Event()
+
+    async def run_once(self, store: Store | None = None) -> bool:
+        """Beat once; whether the lease still stands."""
+        worker = self._worker_id()
+        alive = await (store or self._store).beat(worker, self._lease_seconds)
+        if not alive:
+            self._worker_loop.call_soon_threadsafe(self._on_lost, worker)
+        return alive
+
+    async def start(self) -> None:
+        if self._thread is None:
+            self._ready.clear()
+            self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+            self._thread.start()
+            await asyncio.to_thread(self._ready.wait)
+
+    async def stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        if self._thread_loop is not None and self._stopping is not None:
+            with contextlib.suppress(RuntimeError):  # the thread may have ended by itself
+                self._thread_loop.call_soon_threadsafe(self._stopping.set)
+        await asyncio.to_thread(thread.join)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._beat_until_stopped())
+        except Exception:
+            log.exception("the heartbeat ended; this worker's lease will run out")
+        finally:
+            self._ready.set()
+
+    async def _beat_until_stopped(self) -> None:
+        self._thread_loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._ready.set()
+        store = self._store.sibling()
+        is_open = False
+        try:
+            while not self._stopping.is_set():
+                pause = self._lease_seconds / BEATS_A_LEASE
+                try:
+                    if not is_open:
+                        await store.open()
+                        is_open = True
+                    await self.run_once(store)
+                except StoreUnavailableError as error:
+                    log.warning("the heartbeat could not reach the store, trying again: %s", error)
+                    pause = min(pause, 0.5)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause)
+        finally:
+            if is_open:
+                await store.close()

@@ -1,0 +1,62 @@
+"""Resources that a worker opens once and hands to steps and tasks by type.
+
+A lifespan is an (async) generator function that yields one value: what comes before `yield` opens it, what comes
+after closes it. A step that has a parameter of that type is given the value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+from holdfast.core.errors import ConfigurationError
+
+T = TypeVar("T")
+
+Lifespan: TypeAlias = Callable[[], AsyncIterator[Any] | Iterator[Any]]
+
+
+class Resources:
+    """What the lifespans of one worker yielded, found by type."""
+
+    def __init__(self, values: tuple[object, ...] = ()) -> None:
+        self._values = values
+
+    def find(self, wanted: type[T]) -> T | None:
+        exact = [value for value in self._values if type(value) is wanted]
+        fitting = exact or [value for value in self._values if isinstance(value, wanted)]
+        if len(fitting) > 1:
+            raise ConfigurationError(
+                f"{len(fitting)} resources fit the type {wanted.__qualname__}; ask for a more exact type"
+            )
+        return fitting[0] if fitting else None
+
+    def need(self, wanted: type[T], by: str) -> T:
+        found = self.find(wanted)
+        if found is None:
+            raise ConfigurationError(
+                f"{by} asks for a {wanted.__qualname__}, but no lifespan of this app yields one; "
+                "add `@app.lifespan` with a generator that does"
+            )
+        return found
+
+
+@contextlib.asynccontextmanager
+async def open_resources(lifespans: tuple[Lifespan, ...]) -> AsyncIterator[Resources]:
+    """Open all in order; close in reverse order, also when opening a later one fails."""
+    async with contextlib.AsyncExitStack() as stack:
+        values = []
+        for lifespan in lifespans:
+            if inspect.isasyncgenfunction(lifespan):
+                manager = contextlib.asynccontextmanager(lifespan)
+                values.append(await stack.enter_async_context(manager()))
+            elif inspect.isgeneratorfunction(lifespan):
+                values.append(stack.enter_context(contextlib.contextmanager(lifespan)()))
+            else:
+                raise ConfigurationError(
+                    f"the lifespan {getattr(lifespan, '__qualname__', lifespan)!r} is no generator function; "
+                    "write `async def` with one `yield` of the resource"
+                )
+        yield Resources(tuple(values))

@@ -1,0 +1,139 @@
+"""Leases work for this worker: as much as it has room for, of what it has code for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.engine.active import ActiveClaims
+from holdfast.engine.service import Service
+from holdfast.engine.settings import WorkerSettings
+from holdfast.store.base import Store
+from holdfast.store.values import ExecutionClaim, QueueRoom
+
+FIRST_POLL_SECONDS = 0.02
+
+
+class Picker(Service):
+    """A pick takes at most half of the worker's room, so that picking and committing overlap."""
+
+    name = "picker"
+
+    def __init__(
+        self,
+        store: Store,
+        active: ActiveClaims,
+        gate: asyncio.Lock,
+        settings: WorkerSettings,
+        worker_id: Callable[[], str],
+        handlers: Sequence[int],
+        *,
+        begin: Callable[[ExecutionClaim], None],
+        on_idle: Callable[[], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._active = active
+        self._gate = gate
+        self._settings = settings
+        self._limits = settings.queue_limits()
+        self._most = max(1, settings.concurrency // 2)
+        self._worker_id = worker_id
+        self._handlers = list(handlers)
+        self._begin = begin
+        self._on_idle = on_idle
+        self._on_lost = on_lost
+        self._poll_seconds = FIRST_POLL_SECONDS
+        self._is_unsure = False
+        self.waiting_priority: int | None = None  # the most urgent that waits while this worker is full
+        self.picks = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._active) >= self._settings.concurrency
+
+    def note_delay(self, seconds: float) -> None:
+        """Something this worker committed is due then: look in time, however long the poll has become."""
+        asyncio.get_running_loop().call_later(seconds, self.wake)
+
+    async def run_once(self) -> float | None:
+        if self._is_unsure:
+            await self._disown_unknown()
+        rooms, limit = self._rooms()
+        if limit <= 0:
+            self.waiting_priority = await self._store.waiting_priority(list(self._limits), self._handlers)
+            return self._settings.poll_seconds  # a finished claim wakes this loop at once
+        self.waiting_priority = None
+        worker = self._worker_id()
+        async with self._gate:
+            try:
+                picked = await self._store.pick(worker, rooms, self._handlers, limit)
+            except StoreUnavailableError:
+                self._is_unsure = True
+                raise
+            self.picks += 1
+            for claim in picked.claims:
+                self._begin(claim)
+        if picked.worker_lost:
+            self._on_lost(worker)
+            return self._settings.poll_seconds
+        if len(picked.claims) == limit:
+            self._poll_seconds = FIRST_POLL_SECONDS
+            return 0 if not self.is_full else self._settings.poll_seconds
+        return self._idle_wait(bool(picked.claims), picked.next_due_seconds)
+
+    def _rooms(self) -> tuple[list[QueueRoom], int]:
+        free = min(self._most, self._settings.concurrency - len(self._active))
+        rooms = []
+        for queue, most in self._limits.items():
+            room = free if most is None else min(free, most - self._active.by_queue[queue])
+            if room > 0:
+                rooms.append(QueueRoom(queue, room))
+        return rooms, min(free, sum(room.room for room in rooms))
+
+    def _idle_wait(self, found: bool, next_due_seconds: float | None) -> float:
+        if found:
+            self._poll_seconds = FIRST_POLL_SECONDS
+        else:
+            self._on_idle()
+            self._poll_seconds = min(self._settings.poll_seconds, self._poll_seconds * 2)
+        if next_due_seconds is None:
+            return self._poll_seconds
+        return max(0.001, min(self._poll_seconds, next_due_seconds))
+
+    async def _disown_unknown(self) -> None:
+        """A pick whose reply was lost may have leased rows that nobody here knows of: put them back."""
+        async with self._gate:
+            await self._store.disown(self._worker_id(), self._active.rows())
+            self._is_unsure = False
+
+
+class OrphanSweep(Service):
+    """Now and then puts back what this worker holds without knowing it.
+
+    A pick sent over a connection that then broke can be carried out after its worker asked what it holds.
+    """
+
+    name = "orphan-sweep"
+
+    def __init__(
+        self,
+        store: Store,
+        active: ActiveClaims,
+        gate: asyncio.Lock,
+        worker_id: Callable[[], str],
+        every_seconds: float,
+    ) -> None:
+        super().__init__()
+        self._store = store
+        self._active = active
+        self._gate = gate
+        self._worker_id = worker_id
+        self._every_seconds = every_seconds
+
+    async def run_once(self) -> float | None:
+        async with self._gate:
+            await self._store.disown(self._worker_id(), self._active.rows())
+        return self._every_seconds

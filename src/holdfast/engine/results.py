@@ -1,0 +1,109 @@
+"""Waiting for executions to end: every waiter of a process shares one loop, one read and one ear.
+
+A worker in the same process says directly what ended, so that no read is needed; for the work of others the ear
+hears a hint and the loop asks for all that is waited for at once. Polling that backs off is the net.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+
+from msgspec import Struct
+
+from holdfast.core.status import TERMINAL, Status
+from holdfast.engine.service import Service
+from holdfast.store.base import ARMED_SECONDS, Ear, Store
+from holdfast.store.values import Topic
+
+FIRST_POLL_SECONDS = 0.05
+LAST_POLL_SECONDS = 1.0
+READ_SHARE = 5  # a pass waits this many times as long as its read took: many waiters never drown the store
+
+
+class Ending(Struct, frozen=True):
+    """How an execution ended, or that it is stranded; None as status: there is no such execution."""
+
+    status: Status | None
+    result: str | None = None
+    error: str | None = None
+
+
+class Results(Service):
+    name = "results"
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+        self._waiters: defaultdict[bytes, set[asyncio.Future[Ending]]] = defaultdict(set)
+        self._ear: Ear | None = None
+        self._armed_at = float("-inf")
+        self._poll_seconds = FIRST_POLL_SECONDS
+
+    async def wait(self, promise: bytes) -> Ending:
+        """Until it has ended, is stranded, or turns out not to exist."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Ending] = loop.create_future()
+        self._waiters[promise].add(future)
+        await self.start()
+        self._poll_seconds = FIRST_POLL_SECONDS
+        self.wake()
+        try:
+            return await future
+        finally:
+            futures = self._waiters.get(promise)
+            if futures is not None:
+                futures.discard(future)
+                if not futures:
+                    del self._waiters[promise]
+
+    def ended(self, promise: bytes, status: Status, result: str | None, error: str | None) -> None:
+        """Told by a worker of this process, in the turn of the loop in which the commit became durable."""
+        if promise in self._waiters:
+            self._settle(promise, Ending(status, result, error))
+
+    async def run_once(self) -> float | None:
+        if not self._waiters:
+            return None
+        await self._listen()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        promises = list(self._waiters)
+        for promise, view in zip(promises, await self._store.get_many(promises), strict=True):
+            if view is None:
+                self._settle(promise, Ending(None))
+            elif view.status in TERMINAL or view.status is Status.STRANDED:
+                self._settle(promise, Ending(view.status, view.result, view.error))
+        await asyncio.sleep((loop.time() - began) * READ_SHARE)
+        if not self._waiters:
+            return None
+        delay = self._poll_seconds
+        self._poll_seconds = min(LAST_POLL_SECONDS, delay * 2)
+        return delay
+
+    async def stop(self) -> None:
+        await super().stop()
+        ear, self._ear = self._ear, None
+        if ear is not None:
+            await ear.close()
+        for futures in list(self._waiters.values()):
+            for future in futures:
+                future.cancel()
+
+    async def _listen(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._ear is None:
+            self._ear = await self._store.open_ear(self._hear)
+        if now - self._armed_at > ARMED_SECONDS / 2:
+            await self._ear.arm(Topic.ENDED)
+            self._armed_at = now
+
+    def _hear(self, topic: Topic) -> None:
+        if topic is Topic.ENDED and self._waiters:
+            self.wake()
+
+    def _settle(self, promise: bytes, ending: Ending) -> None:
+        for future in self._waiters.get(promise, ()):
+            with contextlib.suppress(asyncio.InvalidStateError):
+                future.set_result(ending)

@@ -1,0 +1,58 @@
+"""The seam between the engine and the models.
+
+A model is a `Runner` and the effects it commits. The engine hands it a claim; it may commit many times while it
+keeps the lease. The engine knows nothing else of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection
+from concurrent.futures import Executor
+from typing import Protocol
+
+from holdfast.engine.lifespan import Resources
+from holdfast.store.base import Store
+from holdfast.store.effects import Effect
+from holdfast.store.values import ExecutionClaim, Receipt
+
+
+class Engine(Protocol):
+    """What a runner may use."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def resources(self) -> Resources: ...
+
+    @property
+    def threads(self) -> Executor: ...
+
+    def random(self) -> float:
+        """A number in [0, 1), for jitter."""
+
+    def commit(self, claim: ExecutionClaim, *effects: Effect) -> Awaitable[Receipt]:
+        """Commit with whatever else is ready. Done when it is durable, or fenced."""
+
+    def may_keep(self, claim: ExecutionClaim, steps: int, since: float) -> bool:
+        """Whether a runner may keep its lease for another step (ruling E11)."""
+
+    def now(self) -> float:
+        """The event loop's clock, for `may_keep`; it decides nothing durable."""
+
+
+class Runner(Protocol):
+    """One a kind."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def handlers(self) -> Collection[int]:
+        """What this runner has code for: see `store.base.handler_of`."""
+
+    def check(self, resources: Resources) -> None:
+        """Called when a worker starts: raise `ConfigurationError` if the code asks for what is not there."""
+
+    async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
+        """Work on a claim until it is released. A cancelled run records nothing."""

@@ -1,0 +1,51 @@
+"""What can be set on a worker, in one place, checked when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.store.values import Retention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Seconds throughout. The defaults suit a service; tests shorten none of them, they use a virtual clock."""
+
+    queues: Sequence[str] | Mapping[str, int | None] = ("default",)  # a mapping gives a local limit per queue
+    concurrency: int = 100  # executions at work in this worker at a time
+    threads: int = 16  # for steps and tasks that are plain `def`
+    lease_seconds: float = 30.0
+    poll_seconds: float = 1.0  # the longest an idle worker goes without looking, should every hint be lost
+    drain_seconds: float = 30.0  # how long a stopping worker waits for what is at work
+    max_crashes: int = 10  # lease losses without progress, after which an execution is stranded
+    keep_steps: int = 100  # a lease is kept over so many steps and seconds while others wait
+    keep_seconds: float = 1.0
+    flush_most: int = 500  # commits in one flush
+    retention: Sequence[Retention] = field(default=())
+    retention_every_seconds: float = 60.0
+    retention_batch: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "threads", "max_crashes", "keep_steps", "flush_most", "retention_batch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidArgumentError(f"{name} must be a whole number of at least 1, not {value!r}")
+        for name in ("lease_seconds", "poll_seconds", "keep_seconds", "retention_every_seconds"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise InvalidArgumentError(f"{name} must be above 0 seconds, not {value!r}")
+        if not self.drain_seconds >= 0:
+            raise InvalidArgumentError(f"drain_seconds must not be negative, not {self.drain_seconds!r}")
+        if isinstance(self.queues, str) or not self.queues:
+            raise InvalidArgumentError(f"queues must name at least one queue, as a list, not {self.queues!r}")
+        for queue, most in self.queue_limits().items():
+            if not queue or (most is not None and most < 1):
+                raise InvalidArgumentError(f"the queue {queue!r} cannot have a limit of {most!r}; use 1 or more")
+
+    def queue_limits(self) -> dict[str, int | None]:
+        """Each queue in the order given, with its limit in this worker."""
+        if isinstance(self.queues, Mapping):
+            return dict(self.queues)
+        return dict.fromkeys(self.queues)

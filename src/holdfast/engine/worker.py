@@ -1,0 +1,362 @@
+"""A worker: the loops put together, and the life of a claim between pick and commit.
+
+`start` runs the loops; `open` without `start` leaves them to a test, which calls `run_once`. `stop` drains: nothing
+new is picked, what is at work may finish its step, what does not in time is cancelled and given back, unrecorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from holdfast.core.codec import encode_error
+from holdfast.core.errors import HoldfastError, StoreUnavailableError
+from holdfast.core.identity import PromiseId
+from holdfast.core.status import TERMINAL, Status
+from holdfast.engine.active import ActiveClaims
+from holdfast.engine.committer import Committer
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.lifespan import Lifespan, Resources, open_resources
+from holdfast.engine.notifier import Notifier
+from holdfast.engine.picker import OrphanSweep, Picker
+from holdfast.engine.runner import Runner
+from holdfast.engine.service import Service
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
+from holdfast.store.base import Store
+from holdfast.store.effects import AdvanceExecution, Effect
+from holdfast.store.values import ExecutionClaim, Receipt
+
+log = logging.getLogger("holdfast.engine")
+
+Ended = Callable[[bytes, Status, str | None, str | None], None]
+
+
+def _ignore_ended(promise: bytes, status: Status, result: str | None, error: str | None) -> None:
+    """Nobody in this process waits for results."""
+
+
+class Worker:
+    """Works on executions of one store. Implements the `Engine` that runners see."""
+
+    def __init__(
+        self,
+        store: Store,
+        runners: Sequence[Runner],
+        settings: WorkerSettings | None = None,
+        *,
+        lifespans: tuple[Lifespan, ...] = (),
+        on_ended: Ended = _ignore_ended,
+    ) -> None:
+        self._store = store
+        self._settings = settings or WorkerSettings()
+        self._runners = {handler: runner for runner in runners for handler in runner.handlers}
+        self._all_runners = tuple(runners)
+        self._lifespans = lifespans
+        self._on_ended = on_ended
+        self._active = ActiveClaims()
+        self._id = ""
+        self._is_draining = False
+        self._changing: asyncio.Task[None] | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._resources = Resources()
+
+    # ------------------------------------------------------------------ what a runner sees
+
+    @property
+    def id(self) -> str:
+        """Random, made anew for each process and after each lost lease; never a process id."""
+        return self._id
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    @property
+    def resources(self) -> Resources:
+        return self._resources
+
+    @property
+    def threads(self) -> Executor:
+        return self._threads
+
+    def random(self) -> float:
+        return random.random()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def commit(self, claim: ExecutionClaim, *effects: Effect) -> Awaitable[Receipt]:
+        return self._committer.commit(claim, effects)
+
+    def may_keep(self, claim: ExecutionClaim, steps: int, since: float) -> bool:
+        if self._is_draining:
+            return False
+        if claim.partition_key is not None:  # kept until it parks or ends, or another of its key would slip in
+            return True
+        waiting = self._picker.waiting_priority
+        if waiting is not None and waiting < claim.priority:
+            return False
+        if steps < self._settings.keep_steps and self._loop.time() - since < self._settings.keep_seconds:
+            return True
+        return not self._picker.is_full
+
+    @property
+    def active(self) -> int:
+        """How many executions are at work here now."""
+        return len(self._active)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Commits, flushes and picks so far, for benchmarks and metrics."""
+        return {
+            "commits": self._committer.commits,
+            "flushes": self._committer.flushes,
+            "picks": self._picker.picks,
+        }
+
+    # ------------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Open resources and register; nothing is picked yet."""
+        self._loop = asyncio.get_running_loop()
+        self._gate = asyncio.Lock()
+        settings = self._settings
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="holdfast-step")
+        try:
+            self._resources = await self._stack.enter_async_context(open_resources(self._lifespans))
+            for runner in self._all_runners:
+                runner.check(self._resources)
+            await self._take_identity()
+        except BaseException:
+            self._threads.shutdown(wait=False)
+            await self._stack.aclose()
+            raise
+        self._committer = Committer(
+            self._store,
+            self._active,
+            self._gate,
+            lambda: self._id,
+            flush_most=settings.flush_most,
+            on_applied=self._applied,
+            on_woke=self._wake_picker,
+        )
+        self._picker = Picker(
+            self._store,
+            self._active,
+            self._gate,
+            settings,
+            lambda: self._id,
+            list(self._runners),
+            begin=self._begin,
+            on_idle=lambda: self._notifier.idle(),
+            on_lost=self._lost,
+        )
+        self._heartbeat = Heartbeat(self._store, lambda: self._id, settings.lease_seconds, self._lost)
+        self._notifier = Notifier(self._store, now=self._loop.time, on_work=self._wake_picker)
+        self._reaper = Reaper(
+            self._store,
+            every_seconds=settings.lease_seconds / 3,
+            max_crashes=settings.max_crashes,
+            on_released=self._wake_picker,
+        )
+        self._timers = Timers(self._store, poll_seconds=settings.poll_seconds, on_fired=self._wake_picker)
+        self._loops: list[Service] = [
+            self._picker,
+            self._notifier,
+            self._reaper,
+            self._timers,
+            OrphanSweep(self._store, self._active, self._gate, lambda: self._id, settings.lease_seconds),
+        ]
+        if settings.retention:
+            every, batch = settings.retention_every_seconds, settings.retention_batch
+            self._loops.append(RetentionSweep(self._store, settings.retention, every_seconds=every, batch=batch))
+
+    async def start(self) -> None:
+        """Open, and run the loops."""
+        await self.open()
+        await self._heartbeat.start()
+        for service in self._loops:
+            await service.start()
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Leave in good order. `drain_seconds=0` cancels what is at work at once."""
+        self._is_draining = True
+        await self._picker.stop()
+        await self._drain(self._settings.drain_seconds if drain_seconds is None else drain_seconds)
+        if self._changing is not None:
+            await asyncio.wait([self._changing])
+        for service in self._loops:
+            await service.stop()
+        try:
+            await self._store.retire_worker(self._id)
+        except StoreUnavailableError as error:
+            log.warning("could not sign off, the lease of %s will run out by itself: %s", self._id, error)
+        await self._heartbeat.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._stack.aclose()
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT; drain on the first, stop at once on the second."""
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, asked.set)
+        try:
+            await self.start()
+            await asked.wait()
+            asked.clear()
+            log.warning("stopping: %d executions may finish their step; a second signal stops at once", self.active)
+            stopping = asyncio.ensure_future(self.stop())
+            second = asyncio.ensure_future(asked.wait())
+            await asyncio.wait([stopping, second], return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done():
+                self._cancel_active()
+            second.cancel()
+            await stopping
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop(0 if kind is not None else None)
+
+    # ------------------------------------------------------------------ by hand, for tests
+
+    async def run_once(self) -> int:
+        """Fire timers, pick once and work on what was picked until it is released; how many that was."""
+        await self._timers.run_once()
+        await self._picker.run_once()
+        count = len(self._active)
+        while tasks := self._active.tasks():
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)
+        await self._committer.idle()
+        return count
+
+    async def run_until_idle(self) -> int:
+        """`run_once` until it finds nothing."""
+        total = 0
+        while count := await self.run_once():
+            total += count
+        return total
+
+    async def reap_once(self) -> None:
+        await self._reaper.run_once()
+
+    async def beat_once(self) -> bool:
+        return await self._heartbeat.run_once()
+
+    # ------------------------------------------------------------------ the life of a claim
+
+    def _begin(self, claim: ExecutionClaim) -> None:
+        runner = self._runners[claim.handler]
+        task = self._loop.create_task(runner.run(claim, self))
+        self._active.add(claim, task)
+        task.add_done_callback(lambda done: self._ended(claim, done))
+
+    def _ended(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A runner that raises is a fault of ours, not of the user's code: strand it, loudly, and go on.
+            rescue = self._loop.create_task(self._strand(claim, error))
+            self._active.replace(claim, rescue)
+            rescue.add_done_callback(lambda done: self._rescued(claim, done))
+            return
+        self._active.remove(claim)
+        self._picker.wake()
+
+    async def _strand(self, claim: ExecutionClaim, error: BaseException) -> None:
+        label = PromiseId.from_bytes(claim.promise).label(claim.name)
+        log.error(
+            "%s could not be worked on and is stranded; resume it once the cause is mended", label, exc_info=error
+        )
+        advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt, error=encode_error(error))
+        await self.commit(claim, advance)
+
+    def _rescued(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an execution could not even be stranded; its lease is kept", exc_info=error)
+        self._active.remove(claim)
+        self._picker.wake()
+
+    def _applied(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
+        status = receipt.status
+        if status is Status.EXECUTING:
+            return
+        if status in TERMINAL:
+            self._on_ended(claim.promise, status, advance.result, advance.error)
+        if advance.wake_after is not None:
+            self._timers.note_deadline(advance.wake_after)
+        if advance.delay > 0:
+            self._picker.note_delay(advance.delay)
+
+    def _wake_picker(self) -> None:
+        self._picker.wake()
+
+    # ------------------------------------------------------------------ identity and leaving
+
+    async def _take_identity(self) -> None:
+        identity = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(8)}"
+        await self._store.register_worker(
+            identity,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=list(self._settings.queue_limits()),
+            lease_seconds=self._settings.lease_seconds,
+        )
+        self._id = identity
+
+    def _lost(self, worker: str) -> None:
+        """The lease was reaped: whatever is at work here belongs to others now."""
+        if worker != self._id or self._changing is not None or self._is_draining:
+            return
+        log.error("worker %s lost its lease (stopped or cut off for too long); going on under a new name", worker)
+        self._active.disown_all()
+        self._changing = self._loop.create_task(self._change_identity())
+
+    async def _change_identity(self) -> None:
+        try:
+            async with self._gate:
+                while True:
+                    try:
+                        await self._take_identity()
+                        break
+                    except StoreUnavailableError:
+                        await asyncio.sleep(0.5)
+        except HoldfastError:
+            log.exception("could not take a new identity")
+        finally:
+            self._changing = None
+            self._picker.wake()
+
+    async def _drain(self, seconds: float) -> None:
+        tasks = self._active.tasks()
+        if tasks and seconds > 0:
+            await asyncio.wait(tasks, timeout=seconds)
+            await self._committer.idle()  # what has finished its step is recorded before the rest is cancelled
+        self._cancel_active()
+        while tasks := self._active.tasks():
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)
+        await self._committer.idle()
+
+    def _cancel_active(self) -> None:
+        for task in self._active.tasks():
+            task.cancel()

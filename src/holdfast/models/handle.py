@@ -1,0 +1,186 @@
+"""A started execution, as its starter and its operators hold it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from msgspec import Struct
+
+from holdfast.core.codec import ErrorRecord, codec_for, decode_error
+from holdfast.core.durations import Duration, seconds
+from holdfast.core.errors import (
+    ExecutionCancelledError,
+    ExecutionFailedError,
+    ExecutionStrandedError,
+    InvalidArgumentError,
+    NotFoundError,
+    SignalRefusedError,
+)
+from holdfast.core.identity import IdQuery, PromiseId, resolve
+from holdfast.core.status import Status
+from holdfast.engine.results import Ending, Results
+from holdfast.store.base import Store
+from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
+
+ResultT = TypeVar("ResultT", covariant=True)
+T = TypeVar("T")
+
+SIGNAL_NAME_MAX_CHARS = 200
+DEDUP_KEY_MAX_CHARS = 255
+
+
+class Connection(Struct, frozen=True):
+    """Where a handle reads and writes."""
+
+    store: Store
+    results: Results
+    payload_limit: int
+
+
+class Collision(Struct, frozen=True):
+    """A start that was refused: `id` is the execution in the way."""
+
+    id: PromiseId
+    reason: str
+
+
+class Handle(Generic[ResultT]):
+    """Made by `start`, or by `app.handle` from an id, a prefix of one, or a key."""
+
+    def __init__(self, connection: Connection, target: PromiseId | IdQuery, *, name: str, result: object = Any) -> None:
+        self._connection = connection
+        self._target = target
+        self._name = name
+        self._result_type = result
+
+    @property
+    def id(self) -> PromiseId:
+        if isinstance(self._target, PromiseId):
+            return self._target
+        raise InvalidArgumentError(f"the prefix {self._target} is not resolved yet; await handle.resolve() first")
+
+    @property
+    def label(self) -> str:
+        """`name/4f7a9c21`, as people see it."""
+        return self.id.label(self._name) if self._name else self.id.short
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.label if isinstance(self._target, PromiseId) else self._target}>"
+
+    async def resolve(self) -> PromiseId:
+        """The whole id; `AmbiguousIdError` or `NotFoundError` where the prefix does not name exactly one."""
+        if isinstance(self._target, IdQuery):
+            views = await self._connection.store.find(self._target)
+            found = [(PromiseId.from_bytes(view.promise), view.name) for view in views]
+            self._target = resolve(self._target, found)
+            self._name = dict(found)[self._target]
+        return self._target
+
+    async def describe(self) -> ExecutionView:
+        """Everything the ledger says of it now."""
+        promise = await self.resolve()
+        view = await self._connection.store.get(promise.to_bytes())
+        if view is None:
+            raise self._unknown()
+        self._name = view.name
+        return view
+
+    async def status(self) -> Status:
+        return (await self.describe()).status
+
+    # ------------------------------------------------------------------ results
+
+    @overload
+    async def result(self, *, timeout: Duration | None = None) -> ResultT: ...
+    @overload
+    async def result(self, as_type: type[T], *, timeout: Duration | None = None) -> T: ...
+    async def result(self, as_type: object = None, *, timeout: Duration | None = None) -> Any:
+        """Wait until it has ended, and give its result as `as_type` (or as it was declared).
+
+        Raises `ExecutionFailedError`, `ExecutionCancelledError` or `ExecutionStrandedError`, and `TimeoutError`
+        after `timeout`, which leaves the execution alone.
+        """
+        promise = await self.resolve()
+        limit = None if timeout is None else seconds(timeout, name="timeout")
+        async with asyncio.timeout(limit):
+            ending = await self._connection.results.wait(promise.to_bytes())
+        self._raise_unless_done(ending)
+        return codec_for(self._result_type if as_type is None else as_type).decode(ending.result or "null")
+
+    def _raise_unless_done(self, ending: Ending) -> None:
+        if ending.status is None:
+            raise self._unknown()
+        record = decode_error(ending.error) if ending.error else None
+        if ending.status is Status.FAILED:
+            raise ExecutionFailedError(f"{self.label} failed: {record or 'no reason was given'}", record)
+        if ending.status is Status.CANCELLED:
+            raise ExecutionCancelledError(f"{self.label} was cancelled")
+        if ending.status is Status.STRANDED:
+            raise ExecutionStrandedError(
+                f"{self.label} is stranded: {record}. Nothing is lost; mend the cause, then resume it", record
+            )
+
+    # ------------------------------------------------------------------ from outside
+
+    async def signal(self, name: str, payload: object = None, *, dedup_key: str | None = None) -> Delivery:
+        """Put a signal into its inbox, durably. `SignalRefusedError` if it is finished or unknown (ruling E5)."""
+        promise = await self.resolve()
+        signal = new_signal(promise.to_bytes(), name, payload, dedup_key, self._connection.payload_limit)
+        (answer,) = await self._connection.store.deliver([signal])
+        if answer is Delivery.ENDED:
+            raise SignalRefusedError(f"{self.label} has ended, so the signal {name!r} would never be read")
+        if answer is Delivery.UNKNOWN:
+            raise SignalRefusedError(f"there is no execution {self.label} to take the signal {name!r}")
+        return answer
+
+    async def cancel(self, *, cascade: bool = False) -> Status:
+        """End it as cancelled: at once if nobody works on it, else after its current step.
+
+        `cascade` takes all its descendants along. An execution that has ended stays as it is. The status it has now.
+        """
+        promise = await self.resolve()
+        (status,) = await self._connection.store.cancel([promise.to_bytes()], cascade=cascade)
+        if status is None:
+            raise self._unknown()
+        return status
+
+    async def pause(self) -> None:
+        """Keep it from being worked on, after its current step, until `resume`."""
+        promise = await self.resolve()
+        if not await self._connection.store.pause(promise.to_bytes(), True):
+            raise InvalidArgumentError(f"{self.label} cannot be paused: it has ended, or does not exist")
+
+    async def resume(self) -> None:
+        """Let a paused or stranded execution go on."""
+        promise = (await self.resolve()).to_bytes()
+        was_live = await self._connection.store.pause(promise, False)
+        was_stranded = await self._connection.store.resume(promise)
+        if not was_live and not was_stranded:
+            raise InvalidArgumentError(f"{self.label} cannot be resumed: it has ended, or does not exist")
+
+    async def history(self) -> Sequence[Transition]:
+        """What a machine with `history=True` did, step by step."""
+        return await self._connection.store.history((await self.resolve()).to_bytes())
+
+    async def error(self) -> ErrorRecord | None:
+        """The last error that was recorded."""
+        text = (await self.describe()).error
+        return None if text is None else decode_error(text)
+
+    def _unknown(self) -> NotFoundError:
+        return NotFoundError(f"there is no execution {self.label}; it may have been deleted by retention")
+
+
+def new_signal(target: bytes, name: str, payload: object, dedup_key: str | None, limit: int) -> NewSignal:
+    """A checked signal."""
+    if not isinstance(name, str) or not name or len(name) > SIGNAL_NAME_MAX_CHARS or "\0" in name:
+        raise InvalidArgumentError(f"{name!r} is no name of a signal; use 1 to {SIGNAL_NAME_MAX_CHARS} characters")
+    if dedup_key is not None and (not dedup_key or len(dedup_key) > DEDUP_KEY_MAX_CHARS or "\0" in dedup_key):
+        raise InvalidArgumentError(f"a dedup key has 1 to {DEDUP_KEY_MAX_CHARS} characters, not {dedup_key!r}")
+    annotation = Any if payload is None or type(payload) in _PLAIN else type(payload)
+    return NewSignal(target, name, codec_for(annotation).encode(payload, max_bytes=limit), dedup_key)
+
+
+_PLAIN = (str, int, float, bool, list, dict)

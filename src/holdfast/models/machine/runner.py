@@ -1,0 +1,180 @@
+"""Runs machines: a step, its outcome, one commit; and again, while the lease may be kept.
+
+The three sources of re-execution (seed section 4) are three places here: `Replay` is an outcome, an exception goes
+to `handle`, and a crash leaves no trace here at all: the reaper gives the row back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Collection
+from typing import Any
+
+from holdfast.core.codec import encode_error
+from holdfast.core.errors import DecodeError, HoldfastError
+from holdfast.core.identity import PromiseId
+from holdfast.core.outcomes import Next, Outcome, Replay, Stop
+from holdfast.core.retry import Retry
+from holdfast.core.status import Status
+from holdfast.engine.lifespan import Resources
+from holdfast.engine.runner import Engine
+from holdfast.models.machine.context import ChildResult, MachineContext
+from holdfast.models.machine.definition import KIND, MachineDefinition, Step
+from holdfast.models.machine.registry import MachineRegistry
+from holdfast.models.machine.translate import Translator
+from holdfast.store.effects import AdvanceExecution, Effect
+from holdfast.store.values import ExecutionClaim
+
+
+class MachineRunner:
+    """Implements `engine.runner.Runner` for every machine of one app."""
+
+    kind = KIND
+
+    def __init__(self, registry: MachineRegistry, payload_limit: int) -> None:
+        self._registry = registry
+        self._payload_limit = payload_limit
+        self._translators = {
+            handler: Translator(definition, registry, payload_limit)
+            for handler, definition in registry.by_handler.items()
+        }
+
+    @property
+    def handlers(self) -> Collection[int]:
+        return self._translators.keys()
+
+    def check(self, resources: Resources) -> None:
+        for definition in self._registry.by_handler.values():
+            every = [*definition.steps.values(), *filter(None, [definition.error_handler])]
+            for found in every:
+                for _, wanted in found.resources:
+                    resources.need(wanted, by=f"{definition.name}.{found.name}")
+
+    async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
+        definition = self._registry.by_handler[claim.handler]
+        if claim.cancel_requested:
+            await engine.commit(claim, AdvanceExecution(status=Status.CANCELLED))
+            return
+        try:
+            state = definition.codec.decode(claim.state)
+            found = self._step_of(definition, claim)
+        except HoldfastError as error:
+            await self._strand(claim, engine, error)
+            return
+        children = await self._children(claim, engine)
+        since, steps = engine.now(), 0
+        while True:
+            ctx = MachineContext(claim, state, children, self._payload_limit)
+            steps += 1
+            keep = engine.may_keep(claim, steps, since)
+            effects, state = await self._outcome(definition, found, claim, ctx, engine, keep)
+            receipt = await engine.commit(claim, *effects)
+            if receipt.status is not Status.EXECUTING or not receipt.applied:
+                return
+            if receipt.cancel_requested:
+                await engine.commit(claim, AdvanceExecution(status=Status.CANCELLED))
+                return
+            advance: AdvanceExecution = effects[0]  # type: ignore[assignment]  # a kept lease is always a Next
+            claim.step, claim.state = advance.step or claim.step, advance.state or claim.state
+            claim.attempt, claim.awaits, claim.crashes = 0, None, 0
+            claim.timed_out = claim.children_ready = False
+            found, children = definition.steps[claim.step], ()
+            # What arrived meanwhile is in the inbox, as it would be after a fresh pick.
+            claim.inbox = tuple(await engine.store.inbox(claim.promise)) if receipt.inbox_count else ()
+
+    # ------------------------------------------------------------------ one step
+
+    async def _outcome(
+        self,
+        definition: MachineDefinition,
+        found: Step,
+        claim: ExecutionClaim,
+        ctx: MachineContext[Any],
+        engine: Engine,
+        keep: bool,
+    ) -> tuple[tuple[Effect, ...], object]:
+        translator = self._translators[claim.handler]
+        try:
+            outcome = await _call(found, engine, ctx)
+            return translator.effects(outcome, claim, ctx, keep=keep)
+        except asyncio.CancelledError as error:
+            if _is_being_cancelled():  # the worker drains: never an outcome
+                raise
+            failure: Exception = _SelfCancelled(f"{definition.name}.{found.name} was cancelled from within")
+            failure.__cause__ = error
+        except Exception as error:
+            failure = error
+        ctx._sent.clear()  # what a failed step wanted to send was not sent
+        try:
+            answer = await self._handle(definition, claim, ctx, engine, failure)
+            record = encode_error(failure)
+            return translator.effects(answer, claim, ctx, keep=keep and type(answer) is Next, error=record)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # §4: if `handle` itself raises, the execution fails
+            error.__context__ = error.__context__ or failure
+            advance = AdvanceExecution(status=Status.FAILED, error=encode_error(error), digest=definition.digest)
+            return (advance,), None
+
+    async def _handle(
+        self,
+        definition: MachineDefinition,
+        claim: ExecutionClaim,
+        ctx: MachineContext[Any],
+        engine: Engine,
+        failure: Exception,
+    ) -> Outcome:
+        if definition.error_handler is not None:
+            return await _call(definition.error_handler, engine, failure, ctx)  # type: ignore[no-any-return]
+        decision = definition.retry.decide(claim.attempt + 1, 0.0, failure, engine.random())
+        if isinstance(decision, Retry):
+            return Replay(ctx.state, decision.delay_seconds)
+        return Stop(decision.reason)
+
+    # ------------------------------------------------------------------ around it
+
+    def _step_of(self, definition: MachineDefinition, claim: ExecutionClaim) -> Step:
+        found = definition.steps.get(claim.step)
+        if found is None:
+            raise DecodeError(
+                f"{definition.name} version {definition.version} has no step {claim.step!r} (any more); run the code "
+                "that has it, or give the changed machine a new version"
+            )
+        return found
+
+    async def _children(self, claim: ExecutionClaim, engine: Engine) -> tuple[ChildResult, ...]:
+        if not claim.children_ready:
+            return ()
+        views = await engine.store.children(claim.promise, claim.barrier_round)  # E7
+        return tuple(ChildResult(view) for view in views)
+
+    async def _strand(self, claim: ExecutionClaim, engine: Engine, error: HoldfastError) -> None:
+        label = PromiseId.from_bytes(claim.promise).label(claim.name)
+        error.add_note(f"{label} is stranded; deploy code that can read it, then resume it")
+        record = encode_error(error, kind="internal")
+        advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt, progress=False, error=record)
+        await engine.commit(claim, advance)
+
+
+class _SelfCancelled(Exception):  # noqa: N818
+    """A step let a CancelledError of its own out."""
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _call(found: Step, engine: Engine, *arguments: object) -> Any:
+    resources: dict[str, object] = {name: engine.resources.need(wanted, found.name) for name, wanted in found.resources}
+    if found.is_async:
+        running = found.call(*arguments, **resources)
+    else:
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(engine.threads, lambda: context.run(found.call, *arguments, **resources))
+    if found.timeout_seconds is None:
+        return await running
+    async with asyncio.timeout(found.timeout_seconds):
+        return await running

@@ -1,0 +1,107 @@
+"""What `.options(...)` takes, for every definition, checked where it enters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.core.durations import Duration, seconds
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.outcomes import Unique
+
+PARTITION_KEY_MAX_CHARS = 255
+QUEUE_MAX_CHARS = 100
+UNIQUE_KEY_MAX_BYTES = 1024
+PRIORITY_LOWEST, PRIORITY_HIGHEST = -32_768, 32_767
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How an execution is started. None takes what the definition says.
+
+    - `key`: the same definition and key is the same execution, for ever; with `start_many`, a function of the input.
+    - `queue`, `priority` (lower is earlier), `partition_key` (one at a time, in order).
+    - `delay` (from now) or `at` (an aware datetime): not before then.
+    - `unique`: refuse the start while another one occupies the key.
+    - `attributes`: a flat mapping to search by.
+    """
+
+    key: str | Callable[[Any], str] | None = None
+    queue: str | None = None
+    priority: int | None = None
+    partition_key: str | None = None
+    delay: Duration = 0.0
+    at: datetime | None = None
+    unique: Unique | None = None
+    attributes: Mapping[str, str | int | float | bool] | None = None
+
+    def __post_init__(self) -> None:
+        seconds(self.delay, name="delay")
+        if self.queue is not None:
+            check_queue(self.queue)
+        if self.priority is not None:
+            check_priority(self.priority)
+        if self.partition_key is not None:
+            check_partition_key(self.partition_key)
+        if self.at is not None and self.at.tzinfo is None:
+            raise InvalidArgumentError(f"at={self.at!r} has no time zone; use datetime(..., tzinfo=UTC)")
+
+    def updated(self, **changes: Any) -> Self:
+        known = {field.name for field in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise InvalidArgumentError(f"there is no option {name!r}; the options are {', '.join(sorted(known))}")
+        return replace(self, **changes)
+
+    def encoded_attributes(self) -> str | None:
+        if self.attributes is None:
+            return None
+        for name, value in self.attributes.items():
+            if not isinstance(name, str) or not isinstance(value, str | int | float | bool):
+                raise InvalidArgumentError(f"the attribute {name!r} is {value!r}; use text, numbers or booleans")
+        return msgspec.json.encode(dict(self.attributes), order="deterministic").decode()
+
+
+def check_queue(queue: str) -> str:
+    if not isinstance(queue, str) or not queue or len(queue) > QUEUE_MAX_CHARS or "\0" in queue:
+        raise InvalidArgumentError(f"{queue!r} is no name of a queue; use 1 to {QUEUE_MAX_CHARS} characters")
+    return queue
+
+
+def check_priority(priority: int) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InvalidArgumentError(f"a priority is a whole number, not {priority!r}")
+    if not PRIORITY_LOWEST <= priority <= PRIORITY_HIGHEST:
+        raise InvalidArgumentError(f"the priority {priority} is outside {PRIORITY_LOWEST}..{PRIORITY_HIGHEST}")
+    return priority
+
+
+def check_partition_key(key: str) -> str:
+    if not isinstance(key, str) or not key or "\0" in key:
+        raise InvalidArgumentError(f"a partition key is a non-empty text, not {key!r}")
+    if len(key) > PARTITION_KEY_MAX_CHARS:
+        raise InvalidArgumentError(
+            f"the partition key {key[:40]!r}... has {len(key)} characters, the limit is "
+            f"{PARTITION_KEY_MAX_CHARS}: use a shorter key, or a hash of it"
+        )
+    return key
+
+
+def unique_columns(unique: Unique, value: object) -> tuple[bytes, tuple[str, ...]]:
+    """The key and scope as the store keeps them."""
+    key = unique.key(value) if callable(unique.key) else unique.key
+    raw = key.encode() if isinstance(key, str) else key
+    if not isinstance(raw, bytes) or not raw:
+        raise InvalidArgumentError(f"a unique key is a non-empty text or bytes, not {key!r}")
+    if len(raw) > UNIQUE_KEY_MAX_BYTES:
+        raise InvalidArgumentError(
+            f"a unique key of {len(raw)} bytes is over the limit of {UNIQUE_KEY_MAX_BYTES}: use a hash of it"
+        )
+    scope = tuple(sorted(str(status) for status in unique.scope))
+    if not scope:
+        raise InvalidArgumentError("a unique key needs a scope of at least one status; leave it out for every live one")
+    return raw, scope
