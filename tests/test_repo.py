@@ -14,9 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Folders of one person's machine, and the addresses packages were once fetched from.
 _MACHINE_PATH = re.compile(r"(?<![\w.}])/(?:home|Users|root|work|opt|mnt)/[\w.-]+")
-_REGISTRY = re.compile(
-    r"files\.pythonhosted|index[-_]url|find[-_]links|https?://[\w.:-]+(?:/[\w.-]+)*/simple\b"
-)
+_REGISTRY = re.compile(r"files\.pythonhosted|index[-_]url|find[-_]links|https?://[\w.:-]+(?:/[\w.-]+)*/simple\b")
 
 
 def _tracked_files() -> list[Path]:
@@ -69,9 +67,7 @@ def test_ci_is_the_command_a_contributor_runs() -> None:
 def test_help_lists_every_command_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
     phony = set(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split())
-    shown = subprocess.run(
-        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    shown = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {line.split()[1] for line in shown.stdout.splitlines()} == phony
     assert {"demo", "test", "lint", "types", "bench", "clean", "help"} <= phony
 

@@ -170,9 +170,7 @@ async def test_root_without_user_namespaces_runs_the_server_as_nobody(
         assert await _value(server.url(), "SELECT 1") == 1
 
 
-def test_user_without_a_name_runs_the_server_under_a_stand_in(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_user_without_a_name_runs_the_server_under_a_stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A container may be run as any user id; initdb refuses one that is not in the list of users."""
     monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 7)
     launcher = postgres_launch.Launcher.choose(tmp_path, tmp_path)
@@ -266,9 +264,7 @@ def test_foreground_command_prints_its_url_and_ends_cleanly(
     assert list(short_temporary_folder.iterdir()) == []
 
 
-def test_given_database_is_used_and_no_server_is_started(
-    tmp_path: Path, short_temporary_folder: Path
-) -> None:
+def test_given_database_is_used_and_no_server_is_started(tmp_path: Path, short_temporary_folder: Path) -> None:
     given = "postgresql://elsewhere/orders"
     (tmp_path / "test_inner.py").write_text(f"def test_url(postgres_url): assert postgres_url == {given!r}\n")
     conftest_folder = Path(__file__).resolve().parents[1]
@@ -279,8 +275,6 @@ def test_given_database_is_used_and_no_server_is_started(
         "PYTHONPATH": str(conftest_folder),
     }
     inner = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "conftest", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*inner, "test_inner.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([*inner, "test_inner.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(short_temporary_folder.glob("holdfast-pg-*"))

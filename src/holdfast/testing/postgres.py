@@ -263,9 +263,7 @@ class PostgresServer:
                 time.sleep(0.01)
                 continue
             self.kill()
-            what = (
-                "did not become ready in time" if exit_code is None else f"ended with exit code {exit_code}"
-            )
+            what = "did not become ready in time" if exit_code is None else f"ended with exit code {exit_code}"
             raise ConfigurationError(
                 f"PostgreSQL {what} (data in {self.data_folder}, port {port}). {_REMEDY} "
                 f"Its log ends with:\n{self._log_tail()}"
