@@ -16,11 +16,12 @@ from __future__ import annotations
 import inspect
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
 from holdfast.core import codec_faults
+from holdfast.core.codec_defaults import filler_for
 from holdfast.core.codec_hooks import ENCODER, canonical, check_annotation, decode_hook
 from holdfast.core.error_record import ErrorRecord, decode_error, encode_error, rebuild_error, record_error
 from holdfast.core.errors import ConfigurationError, DecodeError, EncodeError, PayloadTooLargeError
@@ -45,7 +46,7 @@ T = TypeVar("T")
 class Codec(Generic[T]):
     """Writes and reads values of one annotation. Thread-safe; build it once (`codec_for` does)."""
 
-    __slots__ = ("_decode", "_encode", "annotation", "type_name")
+    __slots__ = ("_decode", "_encode", "_fill", "annotation", "type_name")
 
     def __init__(self, annotation: Any) -> None:
         if annotation is inspect.Parameter.empty:
@@ -55,6 +56,7 @@ class Codec(Generic[T]):
         try:
             self._encode = canonical if check_annotation(annotation) else ENCODER.encode
             self._decode = msgspec.json.Decoder(annotation, dec_hook=decode_hook).decode
+            self._fill = filler_for(annotation)
         except Exception as error:  # msgspec refuses with TypeError, forward references with NameError.
             raise ConfigurationError(
                 f"the type {self.type_name} has no JSON form that can be read back: {error}. "
@@ -86,12 +88,14 @@ class Codec(Generic[T]):
             same = False
         if not same or (b"null" in raw and codec_faults.hides_non_finite(value, decoded)):
             self._refuse_change(value, decoded)
+        if self._fill is not None and self._fill(decoded):
+            raw = self._canonical(decoded)
         return raw.decode(), decoded
 
     def decode(self, text: str | bytes) -> T:
         """The value of a stored text."""
         try:
-            return self._decode(text)  # type: ignore[no-any-return]
+            value: T = self._decode(text)
         except Exception as error:
             fault = codec_faults.from_validation(error)
             raise DecodeError(
@@ -99,13 +103,19 @@ class Codec(Generic[T]):
                 "a default and keep old ones readable, or run the code that wrote it"
             ) from error
 
+        if self._fill is not None:
+            self._fill(value)
+        return value
+
     def rewrite(self, text: str) -> str:
         """A stored text as today's annotation writes it; a new field's default is no change (ruling B17)."""
-        value = self.decode(text)
+        return self._canonical(self.decode(text)).decode()
+
+    def _canonical(self, value: T) -> bytes:
         try:
-            return self._encode(value).decode()
+            return self._encode(value)
         except Exception:
-            return self._encode_carefully(value).decode()
+            return self._encode_carefully(value)
 
     def _encode_carefully(self, value: T) -> bytes:
         """A second try for what msgspec cannot put in order; then the error that says where and why."""
@@ -137,10 +147,6 @@ class Codec(Generic[T]):
             )
 
 
-@overload
-def codec_for(annotation: type[T]) -> Codec[T]: ...
-@overload
-def codec_for(annotation: object) -> Codec[Any]: ...
 def codec_for(annotation: Any) -> Codec[Any]:
     """The codec of an annotation, built once."""
     try:

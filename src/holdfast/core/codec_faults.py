@@ -64,7 +64,7 @@ def unencodable(value: object) -> Fault | None:
         except UnicodeEncodeError:
             found, broken = Fault(path, f"{_show(part)} holds half of a surrogate pair, not valid text"), path
         except Exception as error:
-            found, broken = Fault(path, str(error)), path
+            found, broken = Fault(path, _key_fault(part) or str(error)), path
     return found
 
 
@@ -72,7 +72,7 @@ def difference(value: Any, decoded: Any, path: str = "$") -> Fault | None:
     """The first change that user code could notice; a tuple that comes back as a list is none."""
     if _equal(value, decoded):
         return None
-    if isinstance(value, Decimal) and isinstance(decoded, Decimal) and value.is_nan() and decoded.is_nan():
+    if isinstance(decoded, Decimal) and _is_same_number(value, decoded):
         return None
     if _is_sequence(value) and _is_sequence(decoded) and len(value) == len(decoded):
         pairs = zip(value, decoded, strict=True)
@@ -100,15 +100,30 @@ def difference(value: Any, decoded: Any, path: str = "$") -> Fault | None:
     return Fault(path, f"{_show(value)} would come back as {_show(decoded)}")
 
 
+def _key_fault(value: object) -> str | None:
+    if isinstance(value, dict):
+        for key in value:
+            try:
+                _encode_any({key: None})
+            except Exception:
+                return f"the key {_show(key)} of type {type(key).__qualname__} has no JSON text"
+    return None
+
+
 def _dict_difference(value: dict[Any, Any], decoded: dict[Any, Any], path: str) -> Fault | None:
     if len(value) != len(decoded):
         return Fault(path, f"{len(value)} keys would come back as {len(decoded)}: some have the same text")
     for key in value:
         if key not in decoded:
-            return Fault(
-                path, f"the key {_show(key)} of type {type(key).__qualname__} would come back as text"
-            )
+            return Fault(path, f"the key {_show(key)} of type {type(key).__qualname__} would come back as text")
     return _first(difference(v, decoded[k], path + _segment(k)) for k, v in value.items())
+
+
+def _is_same_number(value: object, decoded: Decimal) -> bool:
+    """NaN is not equal to itself; a float given for a Decimal is taken by its digits, as it is written."""
+    if isinstance(value, Decimal):
+        return value.is_nan() and decoded.is_nan()
+    return isinstance(value, float) and repr(float(value)) == repr(float(decoded))
 
 
 def _is_sequence(value: object) -> bool:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, cast
 
 import msgspec
 from msgspec import inspect as mi
+
+from holdfast.core.codec_defaults import type_infos
 
 _KEY_TYPES = (
     mi.AnyType,
@@ -85,16 +86,12 @@ _PLAIN = msgspec.json.Decoder()
 def check_annotation(annotation: Any) -> bool:
     """Raises TypeError for what cannot be read back; tells whether `canonical` must write its values."""
     needs_canonical = False
-    for info in _type_infos(mi.type_info(annotation)):
+    for info in type_infos(mi.type_info(annotation)):
         if isinstance(info, mi.CustomType) and not _is_hooked(info.cls):
-            raise TypeError(
-                f"{info.cls.__qualname__} is neither a dataclass nor another type with a JSON form"
-            )
+            raise TypeError(f"{info.cls.__qualname__} is neither a dataclass nor another type with a JSON form")
         if isinstance(info, mi.DictType):
             if not isinstance(info.key_type, (*_KEY_TYPES, mi.UnionType)):
-                raise TypeError(
-                    f"{type(info.key_type).__name__.removesuffix('Type').lower()} as a dict's key"
-                )
+                raise TypeError(f"{type(info.key_type).__name__.removesuffix('Type').lower()} as a dict's key")
             needs_canonical |= not isinstance(info.key_type, mi.StrType | mi.AnyType)
         if isinstance(info, mi.SetType | mi.FrozenSetType):
             needs_canonical |= not isinstance(info.item_type, _SORTABLE_TYPES)
@@ -117,9 +114,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
         return {**vars(value), **(value.__pydantic_extra__ or {})}
     attributes = getattr(type(value), "__attrs_attrs__", None)
     return (
-        None
-        if attributes is None
-        else {a.name: getattr(value, a.name) for a in attributes if hasattr(value, a.name)}
+        None if attributes is None else {a.name: getattr(value, a.name) for a in attributes if hasattr(value, a.name)}
     )
 
 
@@ -151,21 +146,6 @@ def _dump_model(model: Any) -> Any:
     # Warnings about values that break their model's own types are ours to give: they do not validate again.
     plain = model.model_dump(mode="json", round_trip=True, warnings=False, **_model_names()[0])
     return _sort_sets(model, plain, inside_model=True)
-
-
-def _type_infos(root: mi.Type) -> Iterator[mi.Type]:
-    """The node and all below it, each once: types may be recursive."""
-    seen: set[int] = set()
-    pending: list[object] = [root]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, tuple):
-            pending.extend(node)
-        elif isinstance(node, mi.Type | mi.Field) and id(node) not in seen:
-            seen.add(id(node))
-            if isinstance(node, mi.Type):
-                yield node
-            pending.extend(getattr(node, name) for name in node.__struct_fields__)
 
 
 def _sort_sets(value: Any, plain: Any, *, inside_model: bool) -> Any:
