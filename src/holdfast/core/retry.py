@@ -115,9 +115,6 @@ class RetryPolicy:
             raise InvalidArgumentError(f"unit_random is {unit_random!r}: give a number from 0 to 1")
 
 
-NO_RETRY = RetryPolicy(max_attempts=1)
-
-
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -132,3 +129,7 @@ def _error_types(types: object, name: str) -> ErrorTypes:
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
             raise InvalidArgumentError(f"{name} holds {cls!r}: give exception classes")
     return tuple(listed)
+
+
+# One attempt, whatever happens.
+NO_RETRY = RetryPolicy(max_attempts=1)
