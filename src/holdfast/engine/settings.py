@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.store.values import Retention
@@ -49,3 +50,6 @@ class WorkerSettings:
         if isinstance(self.queues, Mapping):
             return dict(self.queues)
         return dict.fromkeys(self.queues)
+
+    def with_retention(self, rules: Sequence[Retention]) -> Self:
+        return replace(self, retention=rules)

@@ -20,8 +20,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.identity import IdQuery, PromiseId, resolve
 from holdfast.core.status import Status
-from holdfast.engine.results import Ending, Results
-from holdfast.store.base import Store
+from holdfast.engine.results import Ending
+from holdfast.models.connection import Connection
 from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
 
 ResultT = TypeVar("ResultT", covariant=True)
@@ -29,14 +29,6 @@ T = TypeVar("T")
 
 SIGNAL_NAME_MAX_CHARS = 200
 DEDUP_KEY_MAX_CHARS = 255
-
-
-class Connection(Struct, frozen=True):
-    """Where a handle reads and writes."""
-
-    store: Store
-    results: Results
-    payload_limit: int
 
 
 class Collision(Struct, frozen=True):
@@ -72,7 +64,7 @@ class Handle(Generic[ResultT]):
     async def resolve(self) -> PromiseId:
         """The whole id; `AmbiguousIdError` or `NotFoundError` where the prefix does not name exactly one."""
         if isinstance(self._target, IdQuery):
-            views = await self._connection.store.find(self._target)
+            views = await (await self._connection.store()).find(self._target)
             found = [(PromiseId.from_bytes(view.promise), view.name) for view in views]
             self._target = resolve(self._target, found)
             self._name = dict(found)[self._target]
@@ -81,7 +73,7 @@ class Handle(Generic[ResultT]):
     async def describe(self) -> ExecutionView:
         """Everything the ledger says of it now."""
         promise = await self.resolve()
-        view = await self._connection.store.get(promise.to_bytes())
+        view = await (await self._connection.store()).get(promise.to_bytes())
         if view is None:
             raise self._unknown()
         self._name = view.name
@@ -105,7 +97,7 @@ class Handle(Generic[ResultT]):
         promise = await self.resolve()
         limit = None if timeout is None else seconds(timeout, name="timeout")
         async with asyncio.timeout(limit):
-            ending = await self._connection.results.wait(promise.to_bytes())
+            ending = await (await self._connection.results()).wait(promise.to_bytes())
         self._raise_unless_done(ending)
         return codec_for(self._result_type if as_type is None else as_type).decode(ending.result or "null")
 
@@ -128,7 +120,7 @@ class Handle(Generic[ResultT]):
         """Put a signal into its inbox, durably. `SignalRefusedError` if it is finished or unknown (ruling E5)."""
         promise = await self.resolve()
         signal = new_signal(promise.to_bytes(), name, payload, dedup_key, self._connection.payload_limit)
-        (answer,) = await self._connection.store.deliver([signal])
+        (answer,) = await (await self._connection.store()).deliver([signal])
         if answer is Delivery.ENDED:
             raise SignalRefusedError(f"{self.label} has ended, so the signal {name!r} would never be read")
         if answer is Delivery.UNKNOWN:
@@ -141,7 +133,7 @@ class Handle(Generic[ResultT]):
         `cascade` takes all its descendants along. An execution that has ended stays as it is. The status it has now.
         """
         promise = await self.resolve()
-        (status,) = await self._connection.store.cancel([promise.to_bytes()], cascade=cascade)
+        (status,) = await (await self._connection.store()).cancel([promise.to_bytes()], cascade=cascade)
         if status is None:
             raise self._unknown()
         return status
@@ -149,20 +141,20 @@ class Handle(Generic[ResultT]):
     async def pause(self) -> None:
         """Keep it from being worked on, after its current step, until `resume`."""
         promise = await self.resolve()
-        if not await self._connection.store.pause(promise.to_bytes(), True):
+        if not await (await self._connection.store()).pause(promise.to_bytes(), True):
             raise InvalidArgumentError(f"{self.label} cannot be paused: it has ended, or does not exist")
 
     async def resume(self) -> None:
         """Let a paused or stranded execution go on."""
         promise = (await self.resolve()).to_bytes()
-        was_live = await self._connection.store.pause(promise, False)
-        was_stranded = await self._connection.store.resume(promise)
+        was_live = await (await self._connection.store()).pause(promise, False)
+        was_stranded = await (await self._connection.store()).resume(promise)
         if not was_live and not was_stranded:
             raise InvalidArgumentError(f"{self.label} cannot be resumed: it has ended, or does not exist")
 
     async def history(self) -> Sequence[Transition]:
         """What a machine with `history=True` did, step by step."""
-        return await self._connection.store.history((await self.resolve()).to_bytes())
+        return await (await self._connection.store()).history((await self.resolve()).to_bytes())
 
     async def error(self) -> ErrorRecord | None:
         """The last error that was recorded."""

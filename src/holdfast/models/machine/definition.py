@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, overload
 
@@ -18,6 +18,7 @@ from holdfast.core.errors import ConfigurationError, DefinitionError, OutcomeErr
 from holdfast.core.identity import check_name
 from holdfast.core.outcomes import Outcome, StepRef
 from holdfast.core.retry import RetryPolicy
+from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.context import MachineContext
 from holdfast.models.options import check_priority, check_queue
 from holdfast.store.base import handler_of
@@ -80,12 +81,12 @@ class Machine(Generic[StateT]):
         return _definition_of(cls).starter().options(**options)
 
     @classmethod
-    async def start(cls, state: StateT) -> Any:
+    async def start(cls, state: StateT) -> Handle[Any]:
         """Start one. Done when the ledger has it."""
         return await _definition_of(cls).starter().start(state)
 
     @classmethod
-    async def start_many(cls, states: Any) -> Any:
+    async def start_many(cls, states: Iterable[StateT]) -> list[Handle[Any] | Collision]:
         """Start many in one commit: per state a handle, or the collision that refused it."""
         return await _definition_of(cls).starter().start_many(states)
 

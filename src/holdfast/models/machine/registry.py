@@ -36,3 +36,7 @@ class MachineRegistry:
                 f"there is no version {version} of {name}; there are {', '.join(map(str, sorted(versions)))}"
             )
         return versions[chosen]
+
+    def queues(self) -> set[str]:
+        """The default queues of everything here."""
+        return {definition.queue for definition in self.by_handler.values()}

@@ -10,7 +10,8 @@ from holdfast.core.codec import fingerprint
 from holdfast.core.durations import seconds
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
 from holdfast.core.identity import PromiseId
-from holdfast.models.handle import Collision, Connection, Handle
+from holdfast.models.connection import Connection
+from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import KIND, MachineDefinition
 from holdfast.models.options import Options, unique_columns
 from holdfast.store.values import Inserted, NewExecution
@@ -34,7 +35,7 @@ class MachineStarter(Generic[StateT]):
 
     async def start(self, state: StateT) -> Handle[Any]:
         """Start one. The same key finds the one that was started before; an occupied unique key is an error."""
-        (inserted,) = await self._connection.store.insert([self._row(state)])
+        (inserted,) = await (await self._connection.store()).insert([self._row(state)])
         handle = self._handle(inserted.promise)
         if inserted.collided:
             raise UniqueConflictError(
@@ -56,7 +57,7 @@ class MachineStarter(Generic[StateT]):
                 f"the key {self._options.key!r} names one execution, not {len(rows)}; "
                 "give start_many a function: key=lambda state: ..."
             )
-        return [self._outcome(inserted) for inserted in await self._connection.store.insert(rows)]
+        return [self._outcome(inserted) for inserted in await (await self._connection.store()).insert(rows)]
 
     def _outcome(self, inserted: Inserted) -> Handle[Any] | Collision:
         if inserted.collided or inserted.key_conflict:

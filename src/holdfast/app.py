@@ -1,0 +1,227 @@
+"""`App`: what a program declares its definitions on, starts them from and works them with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, overload
+
+from holdfast.core.codec import DEFAULT_MAX_BYTES
+from holdfast.core.durations import Duration, seconds
+from holdfast.core.errors import ConfigurationError, InvalidArgumentError
+from holdfast.core.identity import IdQuery, PromiseId, check_name
+from holdfast.core.retry import RetryPolicy
+from holdfast.engine.lifespan import Lifespan
+from holdfast.engine.runner import Runner
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.worker import Worker
+from holdfast.models.connection import Connection
+from holdfast.models.handle import Handle
+from holdfast.models.machine.definition import Machine, MachineDefinition, definition_of
+from holdfast.models.machine.registry import MachineRegistry
+from holdfast.models.machine.runner import MachineRunner
+from holdfast.models.machine.start import MachineStarter
+from holdfast.models.options import Options, check_queue
+from holdfast.store import store_from_url
+from holdfast.store.base import Store
+from holdfast.store.values import QueueSettings, Retention
+from holdfast.sync import SyncApp
+
+DATABASE_VARIABLE: Final = "HOLDFAST_DATABASE"
+DEFAULT_DATABASE: Final = "holdfast.db"
+
+M = TypeVar("M", bound=Machine[Any])
+L = TypeVar("L", bound=Callable[..., Any])
+StateT = TypeVar("StateT")
+
+
+class App:
+    """`store` is a path, a URL, or a store; without one HOLDFAST_DATABASE, or ./holdfast.db.
+
+    Nothing is opened until it is used. `async with app:` closes it at the end.
+    """
+
+    def __init__(self, name: str, store: str | Store | None = None, *, payload_limit: int = DEFAULT_MAX_BYTES) -> None:
+        self.name = check_name(name)
+        if isinstance(payload_limit, bool) or not isinstance(payload_limit, int) or payload_limit < 1:
+            raise InvalidArgumentError(f"payload_limit is a number of bytes, not {payload_limit!r}")
+        self._store = store if store is not None else os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE
+        if isinstance(self._store, str):
+            store_from_url(self._store)  # a bad URL is found here, where it was written
+        self._connection = Connection(self._make_store, payload_limit)
+        self._machines = MachineRegistry()
+        self._lifespans: list[Lifespan] = []
+        self._retention: list[Retention] = []
+        self._sync: SyncApp | None = None
+
+    def _make_store(self) -> Store:
+        return store_from_url(self._store) if isinstance(self._store, str) else self._store
+
+    # ------------------------------------------------------------------ declaring
+
+    @overload
+    def machine(self, cls: type[M], /) -> type[M]: ...
+    @overload
+    def machine(
+        self,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str = "default",
+        priority: int = 0,
+        retry: RetryPolicy | None = None,
+        history: bool = False,
+    ) -> Callable[[type[M]], type[M]]: ...
+    def machine(
+        self,
+        cls: type[M] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str = "default",
+        priority: int = 0,
+        retry: RetryPolicy | None = None,
+        history: bool = False,
+    ) -> type[M] | Callable[[type[M]], type[M]]:
+        """Declare a machine. `retry` is for machines without a `handle`; `history` keeps every transition."""
+
+        def declare(cls: type[M]) -> type[M]:
+            definition = MachineDefinition(
+                cls,
+                name=name,
+                version=version,
+                queue=queue,
+                priority=priority,
+                retry=retry or RetryPolicy(),
+                history=history,
+                make_starter=self._machine_starter,
+            )
+            self._machines.add(definition)
+            cls.__holdfast__ = definition
+            return cls
+
+        return declare if cls is None else declare(cls)
+
+    def lifespan(self, generator: L) -> L:
+        """Declare a resource: an (async) generator function that yields it. Opened once a worker, given by type."""
+        self._lifespans.append(generator)
+        return generator
+
+    def retain(self, age: Duration, *, queue: str | None = None, name: str | None = None) -> None:
+        """Let workers delete executions that ended longer ago than `age`, of one queue, one definition, or all."""
+        self._retention.append(Retention(age_seconds=seconds(age, name="age"), queue=queue, name=name))
+
+    # ------------------------------------------------------------------ starting and finding
+
+    def _machine_starter(self, definition: MachineDefinition) -> MachineStarter[Any]:
+        return MachineStarter(self._connection, definition, Options())
+
+    def handle(self, target: str | PromiseId, *, key: str | None = None) -> Handle[Any]:
+        """By definition name and key; or by an id, or any unambiguous prefix of one (`Shipment/4f7a9c21`)."""
+        if key is not None:
+            if not isinstance(target, str):
+                raise InvalidArgumentError("a key goes with the name of a definition, not with an id")
+            return Handle(self._connection, PromiseId.of(target, key), name=target)
+        found = target if isinstance(target, PromiseId) else IdQuery.parse(target)
+        return Handle(self._connection, found, name="")
+
+    async def run(self, machine: type[Machine[StateT]] | MachineStarter[StateT], state: StateT) -> Any:
+        """Start one, work in this process until it has ended, and return its result."""
+        starter = machine if isinstance(machine, MachineStarter) else definition_of(machine).starter()
+        handle = await starter.start(state)
+        queues = sorted({(await handle.describe()).queue, *self._machines.queues()})
+        async with self.worker(queues=queues):
+            return await handle.result()
+
+    # ------------------------------------------------------------------ working
+
+    @contextlib.asynccontextmanager
+    async def worker(
+        self,
+        *,
+        queues: Sequence[str] | Mapping[str, int | None] = ("default",),
+        concurrency: int = 100,
+        **settings: Any,
+    ) -> AsyncIterator[Worker]:
+        """Work on these queues while the block runs; leaving it drains. Settings: `engine.settings`."""
+        worker = await self.make_worker(WorkerSettings(queues=queues, concurrency=concurrency, **settings))
+        async with worker:
+            yield worker
+
+    async def make_worker(self, settings: WorkerSettings | None = None) -> Worker:
+        """A worker that is not started yet."""
+        chosen = settings or WorkerSettings()
+        if self._retention and not chosen.retention:
+            chosen = chosen.with_retention(tuple(self._retention))
+        results = await self._connection.results()
+        return Worker(
+            await self._connection.store(),
+            self.runners(),
+            chosen,
+            lifespans=tuple(self._lifespans),
+            on_ended=results.ended,
+        )
+
+    def runners(self) -> list[Runner]:
+        """One a kind, over everything declared so far."""
+        runners = [MachineRunner(self._machines, self._connection.payload_limit)]
+        if not any(runner.handlers for runner in runners):
+            raise ConfigurationError(
+                f"the app {self.name!r} declares nothing to work on; import the modules with its definitions first"
+            )
+        return list(runners)
+
+    # ------------------------------------------------------------------ queues
+
+    async def configure_queue(
+        self,
+        name: str,
+        *,
+        paused: bool = False,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        rate_period: Duration = 1.0,
+    ) -> None:
+        """Set the limits of a queue, which hold over all workers together; they replace the earlier ones."""
+        period = seconds(rate_period, name="rate_period")
+        if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
+            raise InvalidArgumentError(f"the concurrency of a queue is at least 1, not {concurrency!r}; or pause it")
+        if rate is not None and (not rate > 0 or not period > 0):
+            raise InvalidArgumentError(f"a rate is more than 0 in a period above 0, not {rate!r} in {period!r} s")
+        store = await self._connection.store()
+        await store.configure_queue(
+            QueueSettings(
+                name=check_queue(name), paused=paused, concurrency=concurrency, rate=rate, rate_seconds=period
+            )
+        )
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def sync(self) -> SyncApp:
+        """The same, blocking, for programs without an event loop."""
+        if self._sync is None:
+            self._sync = SyncApp(self._connection, self.handle)
+        return self._sync
+
+    async def store(self) -> Store:
+        """The opened store."""
+        return await self._connection.store()
+
+    async def close(self) -> None:
+        if self._sync is not None:
+            self._sync.close()
+            self._sync = None
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        await self._connection.store()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,68 @@
+"""An app's way to its ledger: opened when first used, once for each event loop that uses it.
+
+A program may call `asyncio.run` several times, or use the blocking facade beside its own loop; connections belong
+to the loop that opened them, so each gets a store of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from holdfast.engine.results import Results
+from holdfast.store.base import Store
+
+
+class _Opened(Struct, frozen=True):
+    store: Store
+    results: Results
+
+
+class Connection:
+    """Where handles and starters read and write."""
+
+    def __init__(self, make_store: Callable[[], Store], payload_limit: int) -> None:
+        self._make_store = make_store
+        self.payload_limit = payload_limit
+        self._opened: dict[asyncio.AbstractEventLoop, _Opened] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[_Opened]] = {}
+
+    async def store(self) -> Store:
+        return (await self._open()).store
+
+    async def results(self) -> Results:
+        return (await self._open()).results
+
+    async def close(self) -> None:
+        """Close what this loop opened."""
+        opened = self._opened.pop(asyncio.get_running_loop(), None)
+        if opened is not None:
+            await opened.results.stop()
+            await opened.store.close()
+
+    async def _open(self) -> _Opened:
+        loop = asyncio.get_running_loop()
+        opened = self._opened.get(loop)
+        if opened is not None:
+            return opened
+        self._forget_closed_loops()
+        if loop not in self._opening:  # two first uses at the same time share one opening
+            self._opening[loop] = loop.create_task(self._open_now(loop))
+        try:
+            return await asyncio.shield(self._opening[loop])
+        finally:
+            if loop in self._opening and self._opening[loop].done():
+                del self._opening[loop]
+
+    async def _open_now(self, loop: asyncio.AbstractEventLoop) -> _Opened:
+        store = self._make_store()
+        await store.open()
+        opened = _Opened(store, Results(store))
+        self._opened[loop] = opened
+        return opened
+
+    def _forget_closed_loops(self) -> None:
+        for loop in [loop for loop in self._opened if loop.is_closed()]:
+            del self._opened[loop]
