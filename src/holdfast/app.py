@@ -66,6 +66,8 @@ class App:
     @overload
     def machine(
         self,
+        cls: None = None,
+        /,
         *,
         name: str | None = None,
         version: int = 1,
