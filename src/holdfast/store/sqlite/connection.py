@@ -1,0 +1,92 @@
+"""Connections to the file, and what SQLite's errors mean to a caller.
+
+Every connection is in WAL mode with `synchronous=FULL`: a commit that returned is on the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
+
+BUSY_SECONDS: Final = 10.0
+VERSION_NEEDED: Final = (3, 37, 0)  # strict tables; `returning` and generated columns are older
+
+_PAGE_CACHE_KIB: Final = 64 * 1024
+_STATEMENTS_CACHED: Final = 256
+_PRIMARY_CODE_MASK: Final = 0xFF
+
+_RETRYABLE: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT})
+
+
+def check_library() -> None:
+    if sqlite3.sqlite_version_info < VERSION_NEEDED:
+        needed = ".".join(map(str, VERSION_NEEDED))
+        raise ConfigurationError(
+            f"this Python is linked to SQLite {sqlite3.sqlite_version}; Holdfast needs {needed} or newer: "
+            "use a newer Python build, or PostgreSQL"
+        )
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Open one connection; the caller keeps two threads from using it at once."""
+    with explained(path):
+        connection = sqlite3.connect(
+            str(path),
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_STATEMENTS_CACHED,
+        )
+        try:
+            connection.execute("pragma synchronous = full")
+            connection.execute(f"pragma cache_size = -{_PAGE_CACHE_KIB}")
+            connection.execute("pragma recursive_triggers = off")
+            if read_only:
+                connection.execute("pragma query_only = on")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into Holdfast's, which say what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+
+
+def explain(path: Path, error: sqlite3.Error) -> StoreError | ConfigurationError:
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = None if code is None else code & _PRIMARY_CODE_MASK
+    if primary in _RETRYABLE:
+        return StoreUnavailableError(
+            f"{path} is locked by another program ({error}): nothing is lost, try again; "
+            "if it stays so, find who holds the file open in a transaction"
+        )
+    if primary == sqlite3.SQLITE_FULL:
+        return StoreUnavailableError(f"no space is left for {path} ({error}): free some, then try again")
+    if primary == sqlite3.SQLITE_IOERR:
+        return StoreUnavailableError(f"the disk failed on {path} ({error}): check it, then try again")
+    if primary == sqlite3.SQLITE_CANTOPEN:
+        return ConfigurationError(
+            f"{path} cannot be opened ({error}): its folder must exist and be writable, and the path must not be a folder"
+        )
+    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return ConfigurationError(
+            f"{path} cannot be written ({error}): give this user write permission on the file and its folder"
+        )
+    if primary == sqlite3.SQLITE_NOTADB:
+        return ConfigurationError(f"{path} is no SQLite database ({error}): choose another path")
+    if primary == sqlite3.SQLITE_CORRUPT:
+        return StoreError(
+            f"{path} is damaged ({error}): stop all workers, keep a copy, and restore a backup or use `sqlite3 .recover`"
+        )
+    return StoreError(f"SQLite refused a statement on {path}: {error}")

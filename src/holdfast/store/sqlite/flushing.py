@@ -1,0 +1,221 @@
+"""Applying commits: all in one transaction, each only if its fence holds (ruling E1).
+
+`BEGIN IMMEDIATE` holds off every other writer, so the fences of all commits are read with one statement, and what the
+held ones ask for is gathered and written effect by effect. In this order: own rows, consumed signals, history,
+children, delivered signals, barriers, the re-check at parking (rulings E2, E3), partition keys.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.core.status import PARKED, TERMINAL, Status
+from holdfast.store.effects import (
+    AdvanceExecution,
+    Commit,
+    ConsumeSignals,
+    DeliverSignal,
+    RecordTransition,
+    SpawnExecutions,
+)
+from holdfast.store.sqlite import barriers, inserting, keys, signals
+from holdfast.store.sqlite.rows import TEXT, Row, after, names_json
+from holdfast.store.sqlite.statements import SQL, json_ids
+from holdfast.store.sqlite.writer import Tx
+from holdfast.store.values import Flushed, NewSignal, Receipt
+
+_RUNNABLE, _EXECUTING = Status.RUNNABLE, Status.EXECUTING
+
+
+def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
+    held = tx.db.execute(SQL["flush_fences"], (json_ids([c.claim.row for c in commits]), worker)).fetchall()
+    fences = {row[0]: row for row in held}
+    batch = _Batch(tx)
+    for commit in commits:
+        fence = fences.get(commit.claim.row)
+        if fence is None or fence[1] != commit.claim.epoch:
+            batch.receipts.append(Receipt(False))
+        else:
+            batch.add(commit, fence)
+    batch.write()
+    return Flushed(batch.receipts, batch.woke)
+
+
+class _Batch:
+    """What the commits of one flush ask for, by statement."""
+
+    def __init__(self, tx: Tx) -> None:
+        self.tx = tx
+        self.receipts: list[Receipt] = []
+        self.woke = False
+        self._writes: dict[str, list[Row]] = {}
+        self._ended: list[int] = []
+        self._consumed: list[tuple[int, int]] = []
+        self._spawns: list[tuple[Receipt, Row, SpawnExecutions]] = []
+        self._signals: list[NewSignal] = []
+        self._history: list[Row] = []
+        self._barriers: Counter[tuple[int, int]] = Counter()  # (parent, round) -> children that ended
+        self._parked: dict[int, tuple[Receipt, AdvanceExecution]] = {}
+        self._dropped_keys: list[tuple[str, int]] = []
+
+    def add(self, commit: Commit, fence: Row) -> None:
+        """Gather one commit whose fence holds."""
+        row, _, revision, cancel_requested, *_ = fence
+        receipt = Receipt(True, _EXECUTING, cancel_requested == 1)
+        self.receipts.append(receipt)
+        advance: AdvanceExecution | None = None
+        spawn: SpawnExecutions | None = None
+        for effect in commit.effects:
+            kind = type(effect)
+            if kind is AdvanceExecution:
+                advance = effect  # type: ignore[assignment]
+            elif isinstance(effect, ConsumeSignals):
+                self._consumed.extend((signal_id, row) for signal_id in effect.ids)
+            elif isinstance(effect, SpawnExecutions):
+                spawn = effect
+            elif isinstance(effect, DeliverSignal):
+                self._signals.append(effect.signal)
+            elif isinstance(effect, RecordTransition):
+                self._history.append(
+                    (row, revision + 1, self.tx.now, effect.step, effect.outcome, effect.next_step)
+                    + (effect.attempt, effect.error)
+                )
+        if advance is None:
+            self._write("flush_touch", (self.tx.now, row))
+        else:
+            receipt.status = self._advance(receipt, fence, advance)
+        if spawn is not None and not cancel_requested:
+            self._spawns.append((receipt, fence, spawn))
+
+    def _write(self, statement: str, parameters: Row) -> None:
+        rows = self._writes.get(statement)
+        if rows is None:
+            self._writes[statement] = [parameters]
+        else:
+            rows.append(parameters)
+
+    def _advance(self, receipt: Receipt, fence: Row, advance: AdvanceExecution) -> Status:
+        """Gather the write of the commit's own row; the status it leads to."""
+        row, _, _, cancel_requested, paused, partition_key, parent, parent_round, _ = fence
+        now, status, delay = self.tx.now, advance.status, advance.delay
+        if status in TERMINAL:
+            self._ended.append(row)
+            if parent is not None:
+                self._barriers[parent, parent_round] += 1
+        elif cancel_requested:
+            # Whoever picks it next ends it; parking or waiting first would only delay that.
+            status, delay = (_EXECUTING if status is _EXECUTING else _RUNNABLE), 0.0
+        elif paused and status is _EXECUTING:
+            status, delay = _RUNNABLE, 0.0
+        if status is not _EXECUTING and partition_key is not None:
+            self._dropped_keys.append((partition_key, row))
+        if status in PARKED:
+            self._parked[row] = (receipt, advance)
+        elif status is Status.STRANDED:
+            self.tx.ended = True
+        elif status is _RUNNABLE:
+            self.tx.work |= not paused
+            self.woke |= not paused and delay <= 0
+        self._write(*own_row(status, delay, advance, row, now))
+        return status
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self) -> None:
+        tx, db = self.tx, self.tx.db
+        for statement, rows in self._writes.items():
+            if len(rows) == 1:
+                db.execute(SQL[statement], rows[0])
+            else:
+                db.executemany(SQL[statement], rows)
+        if self._ended:
+            tx.ended = True
+            clear_inboxes(tx, self._ended)
+        if self._consumed:
+            db.executemany(SQL["flush_remember_keys"], self._consumed)
+            db.executemany(SQL["flush_consume"], self._consumed)
+        if self._history:
+            db.executemany(SQL["flush_record"], self._history)
+        for receipt, fence, spawn in self._spawns:
+            self._spawn(receipt, fence, spawn)
+        woken = set()
+        for signal in self._signals:
+            woken.add(signals.deliver_one(tx, signal)[1])
+        woken.update(barriers.count_down(tx, self._barriers))
+        if self._parked:
+            woken.update(self._recheck())
+        woken.discard(None)
+        for row in woken & self._parked.keys():
+            self._parked[row][0].status = _RUNNABLE  # type: ignore[index]
+        self.woke |= bool(woken)
+        if self._dropped_keys:
+            self.woke |= keys.drop(tx, self._dropped_keys)
+
+    def _spawn(self, receipt: Receipt, fence: Row, spawn: SpawnExecutions) -> None:
+        """Insert the children and open the barrier on those that are really there (seed section 11)."""
+        tx, row = self.tx, fence[0]
+        children = inserting.insert(tx, spawn.rows, row, fence[8] + 1)
+        receipt.children = tuple(children)
+        created = sum(child.created for child in children)
+        if created:
+            pending = created if spawn.quorum is None else min(spawn.quorum, created)
+            tx.db.execute(SQL["flush_spawned"], (len(children), pending, row))
+            self.woke |= any(child.delay <= 0 and not child.paused for child in spawn.rows)
+        elif receipt.status in TERMINAL:
+            tx.db.execute(SQL["flush_spawned"], (len(children), 0, row))
+        else:
+            tx.db.execute(SQL["flush_none_spawned"], (len(children), tx.now, row))
+            if receipt.status is _EXECUTING and fence[5] is not None:
+                self._dropped_keys.append((fence[5], row))
+            receipt.status = _RUNNABLE
+            self._parked.pop(row, None)
+            tx.work = self.woke = True
+
+    def _recheck(self) -> list[int]:
+        """Rows that parked although what they wait for is already there (rulings E2, E3)."""
+        tx = self.tx
+        woken = barriers.recheck(
+            tx,
+            [
+                row
+                for row, (receipt, advance) in self._parked.items()
+                if advance.status is Status.AWAITING_CHILDREN and not receipt.children
+            ],
+        )
+        waiting = [row for row, (_, advance) in self._parked.items() if advance.awaits]
+        for (row,) in tx.db.execute(SQL["inbox_targets"], (json_ids(waiting),)).fetchall():
+            advance = self._parked[row][1]
+            match = (row, names_json(advance.awaits or ()), json_ids(advance.ignore))
+            if tx.db.execute(SQL["inbox_matches"], match).fetchone() is not None:
+                signals.wake(tx, row)
+                woken.append(row)
+        return woken
+
+
+def own_row(status: Status, delay: float, advance: AdvanceExecution, row: int, now: int) -> tuple[str, Row]:
+    """The statement that writes a commit's own row, and its parameters."""
+    head = (advance.step, advance.state, advance.error, advance.attempt)
+    awaits = None if advance.awaits is None else names_json(advance.awaits)
+    tail = (advance.digest, now, row)
+    if status in TERMINAL:
+        return "flush_end", (TEXT[status], advance.result, now, *head, *tail)
+    if status is _EXECUTING:
+        if advance.progress:
+            return "flush_keep", (*head, awaits, *tail)
+        return "flush_replay_keep", (*head, *tail)
+    wake_at = None
+    if advance.wake_after is not None and status in PARKED:
+        wake_at = after(now, advance.wake_after)
+    if not advance.progress:
+        return "flush_replay", (TEXT[status], after(now, delay), wake_at, *head, *tail)
+    if status is _RUNNABLE:
+        return "flush_requeue", (after(now, delay), *head, awaits, *tail)
+    return "flush_park", (TEXT[status], wake_at, *head, awaits, *tail)
+
+
+def clear_inboxes(tx: Tx, rows: Sequence[int]) -> None:
+    """An ended execution reads no more signals (seed section 5)."""
+    ids = json_ids(rows)
+    tx.db.execute(SQL["inbox_clear"], (ids,))
+    tx.db.execute(SQL["inbox_clear_keys"], (ids,))

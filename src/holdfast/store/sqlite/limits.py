@@ -1,0 +1,62 @@
+"""Limits of queues, which hold over all workers: pause, concurrency, rate. Queues without settings cost nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.clock import MICROSECONDS
+from holdfast.store.sqlite.rows import names_json
+from holdfast.store.sqlite.statements import SQL
+from holdfast.store.sqlite.writer import Tx
+from holdfast.store.values import ExecutionClaim, QueueRoom
+
+
+@dataclass(slots=True)
+class Rooms:
+    """How much of each queue a pick may still take."""
+
+    left: dict[str, int]
+    serving: list[str]  # queues that are not paused
+    tokens: dict[str, float] = field(default_factory=dict)  # of queues with a rate, before this pick
+    next_token_at: int | None = None  # when the first queue that is out of tokens has one again
+
+
+def rooms(tx: Tx, queues: Sequence[QueueRoom]) -> Rooms:
+    left = {queue.name: queue.room for queue in queues}
+    found = Rooms(left, list(left))
+    for row in tx.db.execute(SQL["queue_limits"], (names_json(left),)).fetchall():
+        name, paused, concurrency, rate, rate_seconds, tokens, tokens_at = row
+        if paused:
+            left[name] = 0
+            found.serving.remove(name)
+            continue
+        if concurrency is not None:
+            executing = tx.db.execute(SQL["queue_executing"], (name,)).fetchone()[0]
+            left[name] = min(left[name], concurrency - executing)
+        if rate is not None:
+            per_us = rate / (rate_seconds * MICROSECONDS)
+            have = min(burst(rate), tokens + max(0, tx.now - tokens_at) * per_us)
+            found.tokens[name] = have
+            left[name] = min(left[name], int(have))
+            if have < 1:
+                at = tx.now + int((1 - have) / per_us) + 1
+                found.next_token_at = at if found.next_token_at is None else min(found.next_token_at, at)
+    return found
+
+
+def burst(rate: float) -> float:
+    """What a bucket holds at most: `rate` tokens, but always room for one."""
+    return max(rate, 1.0)
+
+
+def spend(tx: Tx, rooms: Rooms, claims: Sequence[ExecutionClaim]) -> None:
+    """Take a token for each claim of a queue with a rate."""
+    if not rooms.tokens:
+        return
+    spent = Counter(claim.queue for claim in claims)
+    tx.db.executemany(
+        SQL["queue_spend"],
+        [(have - spent[name], tx.now, name) for name, have in rooms.tokens.items() if spent[name]],
+    )

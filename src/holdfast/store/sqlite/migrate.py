@@ -1,0 +1,74 @@
+"""Bringing a file's schema up to date; safe when many processes do it at once."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from holdfast.core.clock import Clock
+from holdfast.core.errors import SchemaTooNewError
+from holdfast.store.sql import migrations
+from holdfast.store.sqlite.connection import BUSY_SECONDS, connect, explained
+from holdfast.store.sqlite.lock import WriterLock
+
+PACKAGE = "holdfast.store.sqlite"
+
+
+def migrate(path: Path, clock: Clock) -> None:
+    """Apply what is missing, each migration in a transaction of its own."""
+    lock = WriterLock(path, BUSY_SECONDS)
+    try:
+        lock.acquire()  # also around the switch to WAL, which wants the file for itself
+        connection = connect(path)
+        try:
+            with explained(path):
+                connection.execute("pragma journal_mode = wal")
+                _apply(path, connection, clock)
+        finally:
+            connection.close()
+            lock.release()
+    finally:
+        lock.close()
+
+
+def _apply(path: Path, connection: sqlite3.Connection, clock: Clock) -> None:
+    known = migrations(PACKAGE)
+    applied = _version(connection)
+    if applied > known[-1].version:
+        raise SchemaTooNewError(
+            f"{path} has schema version {applied}, this Holdfast knows {known[-1].version}: upgrade Holdfast here"
+        )
+    for step in known:
+        if step.version <= applied:
+            continue
+        connection.execute("begin immediate")
+        try:
+            for statement in _statements(step.text):
+                connection.execute(statement)
+            connection.execute(
+                "insert into schema_version (version, name, applied_at) values (?, ?, ?)",
+                (step.version, step.name, clock.now_us()),
+            )
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    if connection.execute("select 1 from sqlite_master where name = 'schema_version'").fetchone() is None:
+        return 0
+    found: int = connection.execute("select coalesce(max(version), 0) from schema_version").fetchone()[0]
+    return found
+
+
+def _statements(script: str) -> list[str]:
+    """One by one, because `executescript` would commit before the first of them."""
+    found, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if line.rstrip().endswith(";") and sqlite3.complete_statement(current):
+            found.append(current)
+            current = ""
+    return found

@@ -1,0 +1,138 @@
+"""Leasing due rows to a worker, in order, at a cost that depends on what is picked alone (rulings E8, E9)."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from holdfast.core.clock import MICROSECONDS
+from holdfast.store.sqlite import keys, limits
+from holdfast.store.sqlite.rows import Row, claim_of, inboxes_of
+from holdfast.store.sqlite.statements import SQL, json_ids
+from holdfast.store.sqlite.writer import Tx
+from holdfast.store.values import ExecutionClaim, Picked, QueueRoom
+
+# One transaction blocks no more rows than this, so that a hot key does not keep other writers waiting.
+BLOCKED_MAX: Final = 2_000
+_BELOW_ALL_PRIORITIES: Final = -32_769
+
+
+def pick(tx: Tx, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> tuple[Picked, bool]:
+    """One transaction of a pick, and whether it stopped early because it had blocked enough rows."""
+    if tx.db.execute(SQL["pick_worker"], (worker,)).fetchone() is None:
+        return Picked([], worker_lost=True), False
+    rooms = limits.rooms(tx, queues)
+    chosen, blocked, taken, more = _choose(tx, rooms, handlers, limit)
+    keys.take(tx, taken)
+    if blocked:
+        keys.block(tx, blocked)
+    claims = _lease(tx, worker, chosen)
+    limits.spend(tx, rooms, claims)
+    next_due = None
+    if len(claims) < limit and not more:
+        next_due = _next_due_seconds(tx, rooms)
+    return Picked(claims, next_due), more
+
+
+def rooms_left(queues: Sequence[QueueRoom], claims: Sequence[ExecutionClaim]) -> list[QueueRoom]:
+    """The room that remains after these claims."""
+    taken = Counter(claim.queue for claim in claims)
+    return [QueueRoom(queue.name, queue.room - taken[queue.name]) for queue in queues]
+
+
+def _choose(
+    tx: Tx, rooms: limits.Rooms, handlers: Sequence[int], limit: int
+) -> tuple[list[int], list[int], list[tuple[str, int]], bool]:
+    """Rows to lease and rows to block, found in order; nothing is written while the index is walked."""
+    known = set(handlers)
+    chosen: list[int] = []
+    blocked: list[int] = []
+    taken: list[tuple[str, int]] = []
+    behind: set[str] = set()  # keys that are held: their rows are blocked
+    waiting: set[str] = set()  # keys whose head no code here can run: their rows stay as they are
+    if limit <= 0:
+        return chosen, blocked, taken, False
+    for _, _, row, handler, key, queue in _due_rows(tx, rooms, json_ids(known)):
+        if key is not None:
+            if key not in behind and key not in waiting and keys.is_taken(tx, key):
+                behind.add(key)
+            if key in behind:
+                blocked.append(row)
+                if len(blocked) >= BLOCKED_MAX:
+                    return chosen, blocked, taken, True
+                continue
+            if key in waiting or handler not in known:
+                waiting.add(key)
+                continue
+            behind.add(key)
+            taken.append((key, row))
+        chosen.append(row)
+        rooms.left[queue] -= 1
+        if len(chosen) >= limit:
+            break
+    return chosen, blocked, taken, False
+
+
+def _due_rows(tx: Tx, rooms: limits.Rooms, handlers: str) -> Iterator[Row]:
+    """Due rows of all queues with room, by (priority, eligible_at, id)."""
+    open_queues = [queue for queue, left in rooms.left.items() if left > 0]
+    if len(open_queues) == 1:
+        return _due_rows_of(tx, rooms, open_queues[0], handlers)
+    return heapq.merge(*(_due_rows_of(tx, rooms, queue, handlers) for queue in open_queues))
+
+
+def _due_rows_of(tx: Tx, rooms: limits.Rooms, queue: str, handlers: str) -> Iterator[Row]:
+    left = rooms.left
+    for priority in priorities(tx.db, queue):
+        for row in tx.db.execute(SQL["pick_due"], (queue, priority, tx.now, handlers)):
+            if left[queue] <= 0:
+                return
+            yield row
+
+
+def priorities(db: sqlite3.Connection, queue: str) -> Iterator[int]:
+    """The priorities in use, from one to the next through the index (ruling E8)."""
+    priority = _BELOW_ALL_PRIORITIES
+    while (found := db.execute(SQL["pick_next_priority"], (queue, priority)).fetchone()) is not None:
+        priority = found[0]
+        yield priority
+
+
+def _lease(tx: Tx, worker: str, chosen: Sequence[int]) -> list[ExecutionClaim]:
+    if not chosen:
+        return []
+    ids = json_ids(chosen)
+    leased = tx.db.execute(SQL["pick_lease"], (worker, tx.now, tx.now, ids)).fetchall()
+    inboxes = inboxes_of(tx.db.execute(SQL["pick_inboxes"], (ids,)).fetchall())
+    empty = ()
+    by_row = {row[0]: row for row in leased}
+    return [claim_of(by_row[row], inboxes.get(row, empty)) for row in chosen]
+
+
+def _next_due_seconds(tx: Tx, rooms: limits.Rooms) -> float | None:
+    """Until a row of these queues becomes eligible, or a spent queue has a token again."""
+    soonest = rooms.next_token_at
+    for queue in rooms.serving:
+        for priority in priorities(tx.db, queue):
+            found = tx.db.execute(SQL["pick_next_due"], (queue, priority, tx.now)).fetchone()
+            if found is not None and (soonest is None or found[0] < soonest):
+                soonest = found[0]
+    return None if soonest is None else (soonest - tx.now) / MICROSECONDS
+
+
+def waiting_priority(
+    db: sqlite3.Connection, now: Callable[[], int], queues: Sequence[str], handlers: Sequence[int]
+) -> int | None:
+    """The most urgent priority at which a due row waits that this worker could run."""
+    known, moment, best = json_ids(handlers), now(), None
+    for queue in queues:
+        for priority in priorities(db, queue):
+            if best is not None and priority >= best:
+                break
+            if db.execute(SQL["waiting_due"], (queue, priority, moment, known)).fetchone() is not None:
+                best = priority
+                break
+    return best

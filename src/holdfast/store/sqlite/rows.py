@@ -1,0 +1,109 @@
+"""Between rows of SQLite and the values of the contract."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from holdfast.core.clock import MICROSECONDS, to_datetime
+from holdfast.core.status import Status
+from holdfast.store.values import EXECUTIONS, ExecutionClaim, ExecutionView, Signal
+
+STATUS: Final = {status.value: status for status in Status}
+# The plain string of a status: binding a `StrEnum` member costs SQLite's driver a search for an adapter.
+TEXT: Final[dict[Status, str]] = {status: str(status.value) for status in Status}
+
+Row = tuple[Any, ...]
+
+
+def after(now: int, seconds: float) -> int:
+    """The moment `seconds` after `now`, in microseconds."""
+    return now + round(seconds * MICROSECONDS) if seconds else now
+
+
+def names_json(names: Iterable[str]) -> str:
+    return json.dumps(list(names), ensure_ascii=False)
+
+
+def names_of(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(json.loads(text))
+
+
+def claim_of(row: Row, inbox: tuple[Signal, ...]) -> ExecutionClaim:
+    """A row as `pick_lease` returns it."""
+    awaits = row[16]
+    return ExecutionClaim(
+        table=EXECUTIONS,
+        row=row[0],
+        epoch=row[1],
+        kind=row[2],
+        name=row[3],
+        version=row[4],
+        handler=row[5],
+        queue=row[6],
+        priority=row[7],
+        attempt=row[8],
+        partition_key=row[9],
+        promise=row[10],
+        revision=row[11],
+        step=row[12],
+        state=row[13],
+        crashes=row[14],
+        digest=row[15],
+        awaits=None if awaits is None else tuple(json.loads(awaits)),
+        inbox=inbox,
+        timed_out=row[17] == 1,
+        children_ready=row[18] == 1,
+        barrier_round=row[19],
+        next_child=row[20],
+        cancel_requested=row[21] == 1,
+        has_parent=row[22] is not None,
+        parent_row=row[22],
+    )
+
+
+def view_of(row: Row) -> ExecutionView:
+    """A row as the `view_` statements return it."""
+    return ExecutionView(
+        promise=row[0],
+        kind=row[1],
+        name=row[2],
+        version=row[3],
+        step=row[4],
+        status=STATUS[row[5]],
+        state=row[6],
+        result=row[7],
+        error=row[8],
+        queue=row[9],
+        priority=row[10],
+        partition_key=row[11],
+        attempt=row[12],
+        crashes=row[13],
+        revision=row[14],
+        lease_epoch=row[15],
+        locked_by=row[16],
+        awaits=names_of(row[17]),
+        children_pending=row[18],
+        barrier_round=row[19],
+        parent=row[20],
+        cancel_requested=row[21] == 1,
+        paused=row[22] == 1,
+        unique_key=row[23],
+        digest=row[24],
+        attributes=row[25],
+        eligible_at=to_datetime(row[26]),
+        wake_at=None if row[27] is None else to_datetime(row[27]),
+        inserted_at=to_datetime(row[28]),
+        started_at=None if row[29] is None else to_datetime(row[29]),
+        ended_at=None if row[30] is None else to_datetime(row[30]),
+        updated_at=to_datetime(row[31]),
+    )
+
+
+def inboxes_of(rows: Sequence[Row]) -> dict[int, tuple[Signal, ...]]:
+    """Rows of (target, id, name, payload) in order of id, by target."""
+    found: dict[int, list[Signal]] = {}
+    for target, signal_id, name, payload in rows:
+        found.setdefault(target, []).append(Signal(signal_id, name, payload))
+    return {target: tuple(signals) for target, signals in found.items()}

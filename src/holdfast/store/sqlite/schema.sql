@@ -1,0 +1,174 @@
+-- Holdfast's ledger on SQLite. This file is the truth; a test proves that the migrations arrive here.
+--
+--   executions       one row an execution of any kind: what it is, where it stands, who holds it
+--   signals          the inboxes; a row goes when it is consumed or its target ends
+--   signal_keys      dedup keys of consumed signals, for as long as their target lives (ruling E12)
+--   partition_locks  which execution holds a partition key (ruling E9)
+--   workers          the leases: a claimed row names its worker, the worker's row says until when (ruling E15)
+--   queues           limits that hold for all workers together
+--   listeners        who is idle and wants to be woken, and at which socket
+--   transitions      the optional history
+--   schema_version   the migrations that were applied
+--
+-- Times are microseconds since 1970. JSON is text. Booleans are 0 and 1. No foreign keys: they would be checked on
+-- every hot write, and every statement that deletes an execution deletes what belongs to it.
+
+create table executions (
+  -- autoincrement: a purged id must never come back, children outlive their parents (ruling E10)
+  id               integer primary key autoincrement,
+  promise          blob    not null unique,
+  -- the fence and what every commit reads: kept in front, so that a long state is not read for it
+  status           text    not null default 'runnable'
+                   check (status in ('runnable', 'executing', 'awaiting_signal', 'awaiting_children',
+                                     'awaiting_promise', 'stranded', 'delegated', 'done', 'failed', 'cancelled')),
+  locked_by        text,
+  lease_epoch      integer not null default 0,
+  revision         integer not null default 0,
+  cancel_requested integer not null default 0,
+  paused           integer not null default 0,
+  -- scheduling
+  queue            text    not null,
+  priority         integer not null check (priority between -32768 and 32767),
+  eligible_at      integer not null,
+  handler          integer not null,
+  partition_key    text,
+  key_blocked      integer not null default 0,
+  wake_at          integer,
+  attempt          integer not null default 0,
+  crashes          integer not null default 0,
+  timed_out        integer not null default 0,
+  children_ready   integer not null default 0,
+  -- the tree
+  parent_id        integer,
+  parent_round     integer,
+  children_pending integer not null default 0 check (children_pending >= 0),
+  barrier_round    integer not null default 0,
+  next_child       integer not null default 0,
+  -- what it is
+  kind             text    not null,
+  name             text    not null,
+  version          integer not null,
+  step             text    not null,
+  digest           text,
+  input_hash       text    not null,
+  journal_length   integer not null default 0,
+  -- uniqueness: leaving the scope releases the key for good (ruling E14)
+  unique_key       blob,
+  unique_scope     text,
+  unique_released  integer not null default 0,
+  unique_guard     blob generated always as (
+    case when unique_key is not null and unique_released = 0 and instr(unique_scope, '"' || status || '"') > 0
+         then unique_key end
+  ) virtual,
+  -- live, but neither executing nor up for picking
+  held             text generated always as (
+    case when status in ('done', 'failed', 'cancelled', 'executing') then null
+         when status <> 'runnable' or paused or key_blocked then status end
+  ) virtual,
+  inserted_at      integer not null,
+  started_at       integer,
+  ended_at         integer,
+  updated_at       integer not null,
+  -- what may be long
+  awaits           text,
+  state            text    not null,
+  result           text,
+  error            text,
+  attributes       text
+) strict;
+
+-- The pick walks this and nothing else; handler and key are in it so that what it passes over costs no look-up.
+create index executions_pick on executions (queue, priority, eligible_at, id, handler, partition_key)
+  where status = 'runnable' and paused = 0 and key_blocked = 0;
+
+-- Rows behind a held key: out of the pick's way until the key is free (ruling E9).
+create index executions_blocked on executions (partition_key, priority, eligible_at, id)
+  where status = 'runnable' and paused = 0 and key_blocked = 1;
+
+create index executions_locked on executions (locked_by, queue) where status = 'executing';
+
+create index executions_held on executions (held, queue) where held is not null;
+
+create index executions_wake on executions (wake_at) where wake_at is not null;
+
+create index executions_parent on executions (parent_id, parent_round) where parent_id is not null;
+
+create index executions_ended on executions (ended_at) where ended_at is not null;
+
+create unique index executions_unique on executions (unique_guard) where unique_guard is not null;
+
+create trigger executions_leave_scope after update of status on executions
+  when new.unique_key is not null and new.unique_released = 0 and new.unique_guard is null
+begin
+  update executions set unique_released = 1 where id = new.id;
+end;
+
+create table signals (
+  -- autoincrement: the order of delivery, and an id that a claim holds never means another signal
+  id          integer primary key autoincrement,
+  target_id   integer not null,
+  name        text    not null,
+  payload     text    not null,
+  dedup_key   text, -- null: the sender gave none
+  inserted_at integer not null
+) strict;
+
+create index signals_target on signals (target_id, id);
+
+create unique index signals_dedup on signals (target_id, dedup_key) where dedup_key is not null;
+
+create table signal_keys (
+  target_id integer not null,
+  dedup_key text    not null,
+  primary key (target_id, dedup_key)
+) strict, without rowid;
+
+create table partition_locks (
+  key    text    not null primary key,
+  holder integer not null
+) strict, without rowid;
+
+create table workers (
+  id         text    not null primary key,
+  host       text    not null,
+  pid        integer not null,
+  queues     text    not null,
+  started_at integer not null,
+  expires_at integer not null
+) strict, without rowid;
+
+create table queues (
+  name         text    not null primary key,
+  paused       integer not null default 0,
+  concurrency  integer,
+  rate         real,
+  rate_seconds real    not null default 1.0,
+  tokens       real    not null default 0.0,
+  tokens_at    integer not null default 0
+) strict, without rowid;
+
+create table listeners (
+  id         text    not null,
+  topic      text    not null,
+  address    text    not null,
+  expires_at integer not null,
+  primary key (topic, id)
+) strict, without rowid;
+
+create table transitions (
+  execution_id integer not null,
+  revision     integer not null,
+  at           integer not null,
+  step         text    not null,
+  outcome      text    not null,
+  next_step    text,
+  attempt      integer not null,
+  error        text,
+  primary key (execution_id, revision)
+) strict, without rowid;
+
+create table schema_version (
+  version    integer not null primary key,
+  name       text    not null,
+  applied_at integer not null
+) strict;

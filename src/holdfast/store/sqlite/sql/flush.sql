@@ -1,0 +1,111 @@
+-- A commit's own row is written by one of five statements, by what becomes of the row. SQLite touches an index only
+-- where a statement names one of its columns, so that a kept lease (ruling E11) touches none.
+
+-- The plus signs keep the planner on the ids: the index by holder would be a scan of all that this worker holds.
+-- name: flush_fences
+select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round
+from executions
+where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?;
+
+-- name: flush_keep
+update executions
+set step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
+    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    updated_at = ?
+where id = ?;
+
+-- name: flush_requeue
+update executions
+set status = 'runnable', eligible_at = ?, locked_by = null,
+    step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
+    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    updated_at = ?
+where id = ?;
+
+-- name: flush_park
+update executions
+set status = ?, wake_at = ?, locked_by = null,
+    step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
+    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    updated_at = ?
+where id = ?;
+
+-- name: flush_end
+update executions
+set status = ?, result = ?, ended_at = ?, locked_by = null,
+    step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = null,
+    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    updated_at = ?
+where id = ?;
+
+-- A replay keeps what its redo must see again (ruling E4).
+-- name: flush_replay_keep
+update executions
+set step = coalesce(?, step), state = coalesce(?, state), error = coalesce(?, error), attempt = ?,
+    digest = coalesce(?, digest), revision = revision + 1, updated_at = ?
+where id = ?;
+
+-- name: flush_replay
+update executions
+set status = ?, eligible_at = ?, wake_at = ?, locked_by = null,
+    step = coalesce(?, step), state = coalesce(?, state), error = coalesce(?, error), attempt = ?,
+    digest = coalesce(?, digest), revision = revision + 1, updated_at = ?
+where id = ?;
+
+-- A commit without an advance still makes a revision: `reclaim` tells by it whether the commit was applied.
+-- name: flush_touch
+update executions set revision = revision + 1, updated_at = ? where id = ?;
+
+-- name: flush_remember_keys
+insert or ignore into signal_keys (target_id, dedup_key)
+select target_id, dedup_key from signals where id = ? and target_id = ? and dedup_key is not null;
+
+-- name: flush_consume
+delete from signals where id = ? and target_id = ?;
+
+-- name: flush_spawned
+update executions set barrier_round = barrier_round + 1, next_child = next_child + ?, children_pending = ? where id = ?;
+
+-- name: flush_none_spawned
+update executions
+set barrier_round = barrier_round + 1, next_child = next_child + ?, children_pending = 0, status = 'runnable',
+    children_ready = 1, eligible_at = ?, wake_at = null, locked_by = null
+where id = ?;
+
+-- name: flush_record
+insert or replace into transitions (execution_id, revision, at, step, outcome, next_step, attempt, error)
+values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- Only children of the round that is open (ruling E7), and only while the parent waits for them.
+-- name: barrier_count_down
+update executions set children_pending = max(children_pending - ?, 0), updated_at = ?
+where id = ? and status = 'awaiting_children' and barrier_round = ?;
+
+-- name: barrier_release
+update executions
+set status = 'runnable', children_ready = 1, eligible_at = ?, wake_at = null, updated_at = ?
+where id = ? and status = 'awaiting_children' and children_pending = 0;
+
+-- A row that parks on the barrier it already has: those of its children that still live are counted anew.
+-- name: barrier_recount
+update executions
+set children_pending = (
+  select count(*) from executions c
+  where c.parent_id = executions.id and c.parent_round = executions.barrier_round
+    and c.status not in ('done', 'failed', 'cancelled')
+)
+where id = ? and status = 'awaiting_children';
+
+-- name: inbox_targets
+select distinct target_id from signals where target_id in (select value from json_each(?));
+
+-- name: inbox_matches
+select 1 from signals
+where target_id = ? and name in (select value from json_each(?)) and id not in (select value from json_each(?))
+limit 1;
+
+-- name: inbox_clear
+delete from signals where target_id in (select value from json_each(?));
+
+-- name: inbox_clear_keys
+delete from signal_keys where target_id in (select value from json_each(?));

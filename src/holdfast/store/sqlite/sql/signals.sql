@@ -1,0 +1,14 @@
+-- name: signal_target
+select id, status, awaits from executions where promise = ?;
+
+-- name: signal_key_seen
+select 1 from signal_keys where target_id = ? and dedup_key = ?;
+
+-- name: signal_insert
+insert into signals (target_id, name, payload, dedup_key, inserted_at) values (?, ?, ?, ?, ?)
+on conflict do nothing;
+
+-- `awaits` stays: the woken step consumes by received id on its outcome (seed section 5).
+-- name: signal_wake
+update executions set status = 'runnable', eligible_at = ?, wake_at = null, updated_at = ?
+where id = ? and status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise');

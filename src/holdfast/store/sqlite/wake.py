@@ -1,0 +1,174 @@
+"""Waking who is idle: ears of this process at once, other processes by a datagram.
+
+An ear hears every commit of its process. While it is armed, its socket's address stands in `listeners`, and whoever
+commits in another process sends it one byte a topic. A datagram that is lost, or a system without unix sockets, costs a
+poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from holdfast.core.clock import MICROSECONDS, Clock
+from holdfast.store.base import ARMED_SECONDS
+from holdfast.store.sqlite.rows import after
+from holdfast.store.sqlite.statements import SQL
+from holdfast.store.sqlite.writer import Tx
+from holdfast.store.values import Topic
+
+_BYTE: Final = {Topic.WORK: b"w", Topic.ENDED: b"e"}
+_TOPIC: Final = {byte[0]: topic for topic, byte in _BYTE.items()}
+_FORGOTTEN_SECONDS: Final = 60.0  # rows of listeners that died are deleted so long after they ran out
+
+# Every open ear of this process, by file: stores of several threads on one file hear each other.
+_ears: dict[str, set[SqliteEar]] = {}
+_ears_guard = threading.Lock()
+
+
+class SqliteEar:
+    """One listener on one event loop."""
+
+    def __init__(
+        self,
+        file: str,
+        hear: Callable[[Topic], None],
+        write: Callable[[Callable[[Tx], None]], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._file = file
+        self._hear = hear
+        self._write = write
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._pending: set[Topic] = set()
+        self._armed_until: dict[Topic, int] = {}
+        self.id = secrets.token_hex(8)
+        self._socket, self.address = _bind(self.id)
+        if self._socket is not None:
+            self._loop.add_reader(self._socket.fileno(), self._receive)
+        with _ears_guard:
+            _ears.setdefault(file, set()).add(self)
+
+    async def arm(self, topic: Topic) -> None:
+        """Announce the socket; nothing is written while more than half of the last announcement is left."""
+        left_us = self._armed_until.get(topic, 0) - self._clock.now_us()
+        if self.address is not None and left_us <= ARMED_SECONDS * MICROSECONDS / 2:
+            address = self.address
+            await self._write(lambda tx: self._announce(tx, topic, address))
+
+    def _announce(self, tx: Tx, topic: Topic, address: str) -> None:
+        until = after(tx.now, ARMED_SECONDS)
+        tx.db.execute(SQL["listener_arm"], (self.id, topic.value, address, until))
+        tx.db.execute(SQL["listener_forget"], (tx.now - round(_FORGOTTEN_SECONDS * MICROSECONDS),))
+        self._armed_until[topic] = until
+
+    async def close(self) -> None:
+        with _ears_guard:
+            ears = _ears.get(self._file, set())
+            ears.discard(self)
+            if not ears:
+                _ears.pop(self._file, None)
+        if self._socket is not None and self.address is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+            with contextlib.suppress(OSError):
+                os.unlink(self.address)
+        if self._armed_until:
+            self._armed_until.clear()
+            await self._write(self._remove)
+
+    def _remove(self, tx: Tx) -> None:
+        tx.db.execute(SQL["listener_remove"], (self.id,))
+
+    def ring(self, topics: tuple[Topic, ...]) -> None:
+        """Called by whoever committed, on any thread."""
+        if threading.get_ident() == self._thread:
+            for topic in topics:
+                self._hear(topic)
+            return
+        fresh = [topic for topic in topics if topic not in self._pending]
+        if fresh:
+            self._pending.update(fresh)
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody listens
+                self._loop.call_soon_threadsafe(self._ring_here, fresh)
+
+    def _ring_here(self, topics: list[Topic]) -> None:
+        self._pending.difference_update(topics)
+        for topic in topics:
+            self._hear(topic)
+
+    def _receive(self) -> None:
+        heard = set()
+        with contextlib.suppress(BlockingIOError):
+            while self._socket is not None:
+                heard.update(self._socket.recv(16))
+        for byte in heard & _TOPIC.keys():
+            self._hear(_TOPIC[byte])
+
+
+class Announcer:
+    """Tells every listener on one file of a commit."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._socket = _socket()
+
+    def announce(self, tx: Tx) -> Callable[[], None]:
+        """Read inside the transaction who listens; the answer is called once it is committed."""
+        topics = ((Topic.WORK,) if tx.work else ()) + ((Topic.ENDED,) if tx.ended else ())
+        with _ears_guard:
+            here = list(_ears.get(self._file, ()))
+        known = {ear.id for ear in here}
+        letters = []
+        if self._socket is not None:
+            for topic in topics:
+                found = tx.db.execute(SQL["listener_addresses"], (topic.value, tx.now)).fetchall()
+                letters += [(_BYTE[topic], address) for ear_id, address in found if ear_id not in known]
+        return lambda: self._send(here, topics, letters)
+
+    def _send(self, here: list[SqliteEar], topics: tuple[Topic, ...], letters: list[tuple[bytes, str]]) -> None:
+        for ear in here:
+            ear.ring(topics)
+        for letter, address in letters:
+            if self._socket is not None:
+                with contextlib.suppress(OSError):  # gone, or it has not read the last ones yet
+                    self._socket.sendto(letter, address)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _socket() -> socket.socket | None:
+    family = getattr(socket, "AF_UNIX", None)
+    if family is None:
+        return None
+    made = socket.socket(family, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made
+
+
+def _bind(ear_id: str) -> tuple[socket.socket | None, str | None]:
+    """A socket under a short path: the system allows about a hundred bytes."""
+    made = _socket()
+    if made is None:
+        return None, None
+    address = os.path.join(tempfile.gettempdir(), f"holdfast-{ear_id}.sock")
+    try:
+        made.bind(address)
+        os.chmod(address, 0o600)
+    except OSError:  # the folder is not writable, or its path too long: polling remains
+        made.close()
+        return None, None
+    return made, address
