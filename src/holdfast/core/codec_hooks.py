@@ -81,6 +81,7 @@ def decode_hook(annotation: type, plain: Any) -> Any:
 ENCODER = msgspec.json.Encoder(enc_hook=encode_hook, order="deterministic")
 _UNORDERED = msgspec.json.Encoder(enc_hook=encode_hook)
 _PLAIN = msgspec.json.Decoder()
+_CONTAINERS = (list, dict)
 
 
 def check_annotation(annotation: Any) -> bool:
@@ -108,10 +109,10 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     """Names and values of an object with fields, None for anything else."""
     if isinstance(value, msgspec.Struct):
         return {name: getattr(value, name) for name in value.__struct_fields__}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
     if is_model(value):
         return {**vars(value), **(value.__pydantic_extra__ or {})}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
     attributes = getattr(type(value), "__attrs_attrs__", None)
     return (
         None if attributes is None else {a.name: getattr(value, a.name) for a in attributes if hasattr(value, a.name)}
@@ -120,17 +121,16 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 def is_model(value: object) -> bool:
     """Whether it is an instance of a pydantic model, without importing pydantic."""
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and isinstance(value, pydantic.BaseModel)
+    return _is_model_class(type(value))
+
+
+def _is_model_class(cls: type) -> bool:
+    # Every model has this attribute; `issubclass` runs pydantic's own Python code and is ten times slower.
+    return hasattr(cls, "__pydantic_root_model__")
 
 
 def _is_hooked(cls: type) -> bool:
-    pydantic = sys.modules.get("pydantic")
-    return (
-        cls is object
-        or (isinstance(cls, type) and issubclass(cls, PurePath))
-        or (pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel))
-    )
+    return cls is object or (isinstance(cls, type) and issubclass(cls, PurePath)) or _is_model_class(cls)
 
 
 @lru_cache(maxsize=1)
@@ -153,37 +153,37 @@ def _sort_sets(value: Any, plain: Any, *, inside_model: bool) -> Any:
 
     Both are walked side by side: their shape is the same, and an unchanged set is walked in one order.
     """
+    if not isinstance(plain, _CONTAINERS):
+        return plain
     if is_model(value):
         if not inside_model:  # Its own dump is sorted already.
             return plain
-        if getattr(type(value), "__pydantic_root_model__", False):
+        if type(value).__pydantic_root_model__:
             return _sort_sets(value.root, plain, inside_model=True)
     if isinstance(plain, list):
         return _sort_list(value, plain, inside_model)
-    if isinstance(plain, dict):
-        if isinstance(value, dict):
-            if len(value) != len(plain):  # Two keys with the same text: reported as a change of the value.
-                return plain
-            parts = dict(zip(plain, value.values(), strict=True))
-        else:
-            parts = fields_of(value) or {}
-            if isinstance(value, msgspec.Struct):
-                parts = dict(zip(value.__struct_encode_fields__, parts.values(), strict=True))
-        return {
-            key: _sort_sets(parts[key], item, inside_model=inside_model) if key in parts else item
-            for key, item in plain.items()
-        }
-    return plain
+    if isinstance(value, dict):
+        if len(value) != len(plain):  # Two keys with the same text: reported as a change of the value.
+            return plain
+        parts = dict(zip(plain, value.values(), strict=True))
+    else:
+        parts = fields_of(value) or {}
+        if isinstance(value, msgspec.Struct):
+            parts = dict(zip(value.__struct_encode_fields__, parts.values(), strict=True))
+    return {
+        key: _sort_sets(parts[key], item, inside_model=inside_model) if key in parts else item
+        for key, item in plain.items()
+    }
 
 
 def _sort_list(value: Any, plain: list[Any], inside_model: bool) -> list[Any]:
     if isinstance(value, msgspec.Struct):  # array_like, with its tag first
         parts = [None] * (value.__struct_config__.tag is not None) + list((fields_of(value) or {}).values())
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, (list, tuple, set, frozenset)):
         parts = list(value)
     else:
         return plain
     if len(parts) != len(plain):
         return plain
     items = [_sort_sets(v, p, inside_model=inside_model) for v, p in zip(parts, plain, strict=True)]
-    return sorted(items, key=ENCODER.encode) if isinstance(value, set | frozenset) else items
+    return sorted(items, key=ENCODER.encode) if isinstance(value, (set, frozenset)) else items
