@@ -38,6 +38,7 @@ class _AnySegment(Struct):
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(Segment)
 _probe: Final = msgspec.json.Decoder(_AnySegment)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_segment(segment: Segment) -> bytes:
@@ -49,7 +50,7 @@ def decode_segment(text: bytes | str) -> Segment:
     """The segment that this JSON text holds."""
     try:
         return _decoder.decode(text)
-    except msgspec.DecodeError as error:  # UnicodeDecodeError cannot come up: msgspec checks UTF-8 itself.
+    except _UNREADABLE as error:
         newest = _newest_version(text)
         if newest > FORMAT_VERSION:
             raise JournalFormatError(
@@ -64,6 +65,6 @@ def decode_segment(text: bytes | str) -> Segment:
 def _newest_version(text: bytes | str) -> int:
     try:
         probe = _probe.decode(text)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return 0
     return max(probe.v, *(event.v for event in probe.events), 0)

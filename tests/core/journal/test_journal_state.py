@@ -1,0 +1,185 @@
+"""State by fold, waits, and what a journal tells its holder."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.journal import Journal, JournalState, JournalStatus, Operation, fold, operations_of, validate
+from holdfast.core.journal import events as e
+from holdfast.core.journal.events import AwaitKind, Event
+from holdfast.core.journal.fold import STATUS_AFTER
+from tests.core.journal.examples import EXAMPLES
+from tests.core.journal.script import ROOT, Script, ok
+
+Example = list[tuple[Event, JournalStatus]]
+examples = pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+
+
+@examples
+def test_the_seeds_example_validates_and_each_event_leaves_the_stated_state(example: Example) -> None:
+    journal = Journal(ROOT)
+    events = [event for event, _ in example]
+    for event, status in example:
+        journal.append(event)
+        assert journal.status is status
+    assert validate(ROOT, events) == []
+
+
+@examples
+def test_the_fold_of_every_prefix_is_the_journals_own_state(example: Example) -> None:
+    journal = Journal(ROOT)
+    events = [event for event, _ in example]
+    for length, (event, _) in enumerate(example, 1):
+        journal.append(event)
+        assert journal.state == fold(events[:length])
+
+
+def test_the_full_example_has_the_seeds_25_events_and_waits() -> None:
+    events = [event for event, _ in EXAMPLES["full"]]
+    assert len(events) == 25
+    assert fold(events[:13]) == JournalState(JournalStatus.BLOCKED, ("root.3", "root.4"), "Any")
+    assert fold(events) == JournalState(JournalStatus.COMPLETED)
+
+
+def test_nothing_recorded_is_no_state() -> None:
+    """S-2: a state needs an ExecutionStarted."""
+    assert fold([]) is None
+    assert Journal(ROOT).state is None
+
+
+def test_exactly_seven_events_change_the_status() -> None:
+    assert {kind.__name__: status.value for kind, status in STATUS_AFTER.items()} == {
+        "ExecutionStarted": "Running",
+        "CancelRequested": "Cancelling",
+        "ExecutionAwaiting": "Blocked",
+        "ExecutionResumed": "Running",
+        "ExecutionCompleted": "Completed",
+        "ExecutionFailed": "Failed",
+        "ExecutionCancelled": "Cancelled",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "settled", "satisfied"),
+    [
+        ("All", [], False),
+        ("All", [0, 1], False),
+        ("All", [0, 1, 2], True),
+        ("Any", [], False),
+        ("Any", [2], True),
+        ("Any", [0, 1, 2], True),
+    ],
+)
+def test_a_wait_on_several_is_satisfied_by_its_kind(kind: AwaitKind, settled: list[int], satisfied: bool) -> None:
+    script = Script().start().timer(0).schedule(1).begin(1)
+    script.wait(0, 1, 2, kind=kind, signals={2: "go"}).deliver("go", 1)
+    settle = {0: lambda: script.fire(0), 1: lambda: script.complete(1), 2: lambda: script.receive(2, "go", 1)}
+    for number in settled:
+        settle[number]()
+    journal = journal_of(script)
+    assert journal.is_wait_satisfied is satisfied
+    assert [journal.is_settled(f"root.{n}") for n in range(3)] == [n in settled for n in range(3)]
+
+
+def test_what_was_settled_before_the_wait_counts() -> None:
+    script = Script().start().call(0).timer(1)
+    assert journal_of(script).is_wait_satisfied is False
+    assert journal_of(Script().start().call(0).wait(0)).is_wait_satisfied is True
+    assert journal_of(Script().start().call(0).timer(1).wait(0, 1, kind="Any")).is_wait_satisfied is True
+    assert journal_of(Script().start().call(0).timer(1).wait(0, 1, kind="All")).is_wait_satisfied is False
+
+
+def test_a_signal_wait_needs_the_signal_received_and_not_only_delivered() -> None:
+    script = Script().start().wait_signal(0, "go").deliver("go", 1)
+    assert journal_of(script).is_wait_satisfied is False
+    assert journal_of(script.receive(0, "go", 1)).is_wait_satisfied is True
+
+
+def test_a_late_outcome_while_cancelling_is_kept_and_does_not_resume() -> None:
+    """B2: outcomes are recorded in any state that is not terminal; clean-up may run operations."""
+    script = Script().start().schedule(0).begin(0).wait(0).cancel().complete(0).deliver("go", 1)
+    journal = journal_of(script.receive(1, "go", 1).call(2).join_set(3).submit(3, 2).take(3, 2))
+    assert journal.state == JournalState(JournalStatus.CANCELLING)
+    assert journal.is_settled("root.0")
+    assert journal_of(script.cancelled()).state == JournalState(JournalStatus.CANCELLED)
+
+
+def test_a_signal_awaited_again_after_its_deadline_gets_the_late_delivery() -> None:
+    """B7, B10: the new wait has a promise of its own and no phantom value."""
+    script = Script().start().timer(0).wait(1, 0, kind="Any", signals={1: "go"}).fire(0).resume()
+    journal = journal_of(script.wait_signal(2, "go").deliver("go", 1).receive(2, "go", 1).resume())
+    assert journal.status is JournalStatus.RUNNING
+    assert (journal.is_settled("root.1"), journal.is_settled("root.2")) == (False, True)
+
+
+def test_an_open_signal_promise_can_be_awaited_again() -> None:
+    script = Script().start().timer(0).wait(1, 0, kind="Any", signals={1: "go"}).fire(0).resume()
+    journal = journal_of(script.wait_signal(1, "go").deliver("go", 1).receive(1, "go", 1).resume())
+    assert journal.is_settled("root.1")
+    assert journal.next_promise_id == "root.2"
+
+
+def test_a_call_may_join_a_set_after_it_completed() -> None:
+    """JS-4 asks only that completion comes before the result is taken."""
+    journal_of(Script().start().call(0, ok('"a"')).join_set(1).submit(1, 0).take(1, 0, ok('"a"')))
+
+
+def test_a_journal_knows_the_oldest_buffered_delivery() -> None:
+    """B3, B7: the lease holder assigns delivery ids and consumes them in order."""
+    script = Script().start().deliver("go", 1).deliver("go", 2).deliver("on", 1).receive(0, "go", 1)
+    journal = journal_of(script)
+    assert (journal.last_delivery_id("go"), journal.oldest_delivery_id("go")) == (2, 2)
+    assert (journal.last_delivery_id("never"), journal.oldest_delivery_id("never")) == (0, None)
+    assert journal_of(script.receive(1, "go", 2)).oldest_delivery_id("go") is None
+
+
+def test_a_nested_journal_numbers_its_own_children() -> None:
+    """B1: an invoked function's journal has its promise id, and its children follow that."""
+    events = Script().start().random("root.3.0").time("root.3.1").finish().events
+    assert validate("root.3", events) == []
+    assert {violation.rule.name for violation in validate("root", events)} == {"child_number"}
+
+
+def test_finished_operations_leave_nothing_open_behind() -> None:
+    """Memory follows what is open: a byte and a word are all that a finished child keeps."""
+    script = Script().start()
+    for number in range(0, 400, 4):
+        script.join_set(number).call(number + 1).submit(number, number + 1).take(number, number + 1)
+        script.wait_signal(number + 2, "go").deliver("go", number + 1).receive(number + 2, "go", number + 1)
+        script.resume().timer(number + 3).fire(number + 3)
+    journal = journal_of(script)
+    open_things = (journal.calls, journal.members, journal.join_sets, journal.signal_names, journal.outstanding)
+    assert [len(things) for things in open_things] == [0, 0, 0, 0, 0]
+    assert len(journal.inboxes["go"].unconsumed) == 0
+    assert (len(journal.flags), len(journal.words)) == (400, 400)
+
+
+def test_the_operations_of_an_event_say_what_was_asked_for() -> None:
+    """B5: every event that takes a child number has kind, name and fingerprint."""
+    script = Script().start().schedule(0).timer(1).random(2).time(3).join_set(4)
+    script.wait(5, 1, kind="Any", signals={5: "go"}).fire(1).deliver("go", 1).receive(6, "go", 1)
+    found = [operation for event in script.events for operation in operations_of(event)]
+    assert found == [
+        Operation("root.0", "Function", "task", "f1"),
+        Operation("root.1", "Timer", "", "PT1H"),
+        Operation("root.2", "Random", "", "u64"),
+        Operation("root.3", "Time", "", ""),
+        Operation("root.4", "JoinSet", "", ""),
+        Operation("root.5", "Signal", "go", ""),
+        Operation("root.6", "Signal", "go", ""),
+    ]
+
+
+def test_only_lifecycle_ends_are_terminal() -> None:
+    assert [status for status in JournalStatus if status.is_terminal] == [
+        STATUS_AFTER[e.ExecutionCompleted],
+        STATUS_AFTER[e.ExecutionFailed],
+        STATUS_AFTER[e.ExecutionCancelled],
+    ]
+
+
+def journal_of(script: Script) -> Journal:
+    journal = Journal(ROOT)
+    for event in script.events:
+        journal.append(event)
+    return journal
