@@ -24,8 +24,10 @@ def seconds(value: Duration, *, name: str) -> float:
     if isinstance(value, timedelta):
         length = value.total_seconds()
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        # An int may be too large to be a float at all.
-        length = float(value) if not isinstance(value, int) or abs(value) <= MAX_SECONDS else value * math.inf
+        try:
+            length = float(value)
+        except OverflowError:  # An int may be too large to be a float at all.
+            length = math.inf if value > 0 else -math.inf
     else:
         raise InvalidArgumentError(
             f"{name} is {value!r}, a {type(value).__name__}: give a timedelta or a number of seconds"

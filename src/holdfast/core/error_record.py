@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.core.codec_faults import difference
 from holdfast.core.codec_hooks import ENCODER
 from holdfast.core.errors import DecodeError
 
@@ -99,10 +100,13 @@ def _plain(value: object) -> Any:
     try:
         raw = ENCODER.encode(value)
         plain = _PLAIN.decode(raw)
-        if len(raw) <= FIELD_MAX_BYTES and plain == value:
+        if len(raw) <= FIELD_MAX_BYTES and difference(value, plain) is None:
             return plain
-        return _clip(_valid_text(repr(value)), FIELD_MAX_BYTES)
     except Exception:
+        pass  # No JSON form.
+    try:
+        return _clip(_valid_text(repr(value)), FIELD_MAX_BYTES)
+    except Exception:  # The value's own __repr__ is user code.
         return f"<{type(value).__qualname__}>"
 
 
