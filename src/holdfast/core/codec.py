@@ -102,7 +102,6 @@ class Codec(Generic[T]):
                 f"stored JSON does not fit {self.type_name} at {fault.path}: {fault.reason}. Give new fields "
                 "a default and keep old ones readable, or run the code that wrote it"
             ) from error
-
         if self._fill is not None:
             self._fill(value)
         return value

@@ -272,9 +272,7 @@ def resolve(query: IdQuery | str, candidates: Iterable[tuple[PromiseId, str]]) -
         query = IdQuery.parse(query)
     found = {pid: name for pid, name in candidates if query.matches(pid, name)}
     if not found:
-        raise NotFoundError(
-            f"no execution has the id {query}: check the digits, or list the executions to find it"
-        )
+        raise NotFoundError(f"no execution has the id {query}: check the digits, or list the executions to find it")
     if len(found) > 1:
         shown = sorted(found)[:CANDIDATES_SHOWN]
         forms = shortest_unambiguous(found)
@@ -310,8 +308,7 @@ def _split_id(text: str) -> tuple[str, tuple[int, ...]]:
     found = _ID_TEXT.fullmatch(text)
     if found is None or len(found[1]) > ROOT_BYTES * 2:
         raise InvalidArgumentError(
-            f"{text!r} is no id: an id has up to {ROOT_BYTES * 2} hex digits, then .n for each level, "
-            "as in 4f7a9c21.2"
+            f"{text!r} is no id: an id has up to {ROOT_BYTES * 2} hex digits, then .n for each level, as in 4f7a9c21.2"
         )
     path = tuple(int(number) for number in found[2].split(".")[1:])
     if any(number > PATH_NUMBER_MAX for number in path):
