@@ -71,15 +71,23 @@ class SignalRefusedError(HoldfastError):
     """A signal was sent to an execution that is finished or does not exist (ruling E5)."""
 
 
-class ExecutionFailedError(HoldfastError):
+class ExecutionEndedError(HoldfastError):
+    """There is no result: the execution ended otherwise. `record` is the error that the ledger holds, if any."""
+
+    def __init__(self, message: str, record: object = None) -> None:
+        super().__init__(message)
+        self.record = record
+
+
+class ExecutionFailedError(ExecutionEndedError):
     """The execution whose result was asked for ended as failed."""
 
 
-class ExecutionCancelledError(HoldfastError):
+class ExecutionCancelledError(ExecutionEndedError):
     """The execution whose result was asked for was cancelled."""
 
 
-class ExecutionStrandedError(HoldfastError):
+class ExecutionStrandedError(ExecutionEndedError):
     """The execution cannot go on with the code at hand; it keeps its state and can be resumed."""
 
 
