@@ -295,9 +295,7 @@ class AnyHistory(RuleBasedStateMachine):
             step = record.ledger.next_step
             if step is None:
                 break
-            activity, record = commit_step(
-                self.activity, record, step, job_closed=closed and step is Step.CHILDREN
-            )
+            activity, record = commit_step(self.activity, record, step, job_closed=closed and step is Step.CHILDREN)
             self._step(activity)
         if before is not None:
             assert record.ledger.value > before.ledger.value, "Rule A: increments only"

@@ -194,9 +194,7 @@ def test_guids_are_stable_across_releases() -> None:
     assert response_guid(b"job", "ship", inside, 2).hex() == "272ae39cf634cd9c774926e96a3a1a42"
 
 
-@given(
-    st.lists(st.tuples(st.binary(max_size=4), names, dimensions, st.integers(0, 3)), min_size=2, unique=True)
-)
+@given(st.lists(st.tuples(st.binary(max_size=4), names, dimensions, st.integers(0, 3)), min_size=2, unique=True))
 def test_a_guid_is_a_function_of_what_it_answers(
     questions: list[tuple[bytes, str, Dimension, int]],
 ) -> None:
@@ -240,9 +238,7 @@ def test_audit_names_what_is_wrong_with_a_guid(guid: str, rule: str) -> None:
         ("001100000000001", [record("000010000000001")], "section 8"),
     ],
 )
-def test_audit_names_what_is_wrong_with_an_activity(
-    activity: str, records: list[GuidRecord], rule: str
-) -> None:
+def test_audit_names_what_is_wrong_with_an_activity(activity: str, records: list[GuidRecord], rule: str) -> None:
     violations = audit_activity(ActivityLedger.parse(activity), records)
     assert len(violations) == 1
     assert rule in violations[0]

@@ -71,8 +71,7 @@ class Ledger:
             digits = field.read(self.value)
             if digits > field.ceiling:
                 raise LedgerError(
-                    f"ledger {self}: {field.name} holds {digits}, above {field.ceiling}; "
-                    "the stored value is corrupt"
+                    f"ledger {self}: {field.name} holds {digits}, above {field.ceiling}; the stored value is corrupt"
                 )
         raise LedgerError(f"ledger {self}: reserved digits are set; the stored value is corrupt")
 
@@ -233,7 +232,5 @@ class GuidRecord:
     def dimensional_index(self) -> int:
         """Section 15, fixed at first entry; a redelivery never moves it."""
         if self.ordinal == 0:
-            raise LedgerError(
-                f"GUID ledger {self.ledger} never entered Leg2: it has no dimension to spawn into"
-            )
+            raise LedgerError(f"GUID ledger {self.ledger} never entered Leg2: it has no dimension to spawn into")
         return self.ordinal - 1

@@ -132,9 +132,7 @@ def receive_leg2(
     return Proceed(entered, entry, step, abandon=job is JobPhase.CLOSING)
 
 
-def enter_leg2(
-    activity: str, ledger: ActivityLedger, record: GuidRecord | None
-) -> tuple[ActivityLedger, GuidRecord]:
+def enter_leg2(activity: str, ledger: ActivityLedger, record: GuidRecord | None) -> tuple[ActivityLedger, GuidRecord]:
     """Count one delivery in both ledgers, or, at a ceiling, in neither (7.1, 7.2, ruling A3)."""
     entered = ledger.enter_leg2(activity)
     if record is None:
@@ -176,8 +174,7 @@ def set_status_and_collate(
     after = status + delta
     if after < 0:
         raise LedgerError(
-            f"a semaphore of {status} cannot move by {delta}: an obligation was closed twice "
-            f"(GUID ledger {guid})"
+            f"a semaphore of {status} cannot move by {delta}: an obligation was closed twice (GUID ledger {guid})"
         )
     hit = after == threshold
     return after, guid.set_marker(weight) if hit and weight is not None else guid, hit
