@@ -12,6 +12,7 @@ import msgspec
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.outcomes import Unique
+from holdfast.core.status import Status
 
 PARTITION_KEY_MAX_CHARS = 255
 QUEUE_MAX_CHARS = 100
@@ -102,6 +103,10 @@ def unique_columns(unique: Unique, value: object) -> tuple[bytes, tuple[str, ...
             f"a unique key of {len(raw)} bytes is over the limit of {UNIQUE_KEY_MAX_BYTES}: use a hash of it"
         )
     scope = tuple(sorted(str(status) for status in unique.scope))
-    if not scope:
-        raise InvalidArgumentError("a unique key needs a scope of at least one status; leave it out for every live one")
+    if Status.RUNNABLE not in scope:
+        # E14: a key that is taken only later could collide in the middle of somebody else's commit.
+        raise InvalidArgumentError(
+            f"the scope {list(scope)} of a unique key leaves out 'runnable', the status in which every execution "
+            "begins; add it, or leave the scope out for every live status"
+        )
     return raw, scope
