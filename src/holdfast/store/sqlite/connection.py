@@ -77,7 +77,8 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError | ConfigurationError
         return StoreUnavailableError(f"the disk failed on {path} ({error}): check it, then try again")
     if primary == sqlite3.SQLITE_CANTOPEN:
         return ConfigurationError(
-            f"{path} cannot be opened ({error}): its folder must exist and be writable, and the path must not be a folder"
+            f"{path} cannot be opened ({error}): its folder must exist and be writable, "
+            "and the path itself must not be a folder"
         )
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return ConfigurationError(
@@ -87,6 +88,7 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError | ConfigurationError
         return ConfigurationError(f"{path} is no SQLite database ({error}): choose another path")
     if primary == sqlite3.SQLITE_CORRUPT:
         return StoreError(
-            f"{path} is damaged ({error}): stop all workers, keep a copy, and restore a backup or use `sqlite3 .recover`"
+            f"{path} is damaged ({error}): stop all workers, keep a copy, "
+            "and restore a backup or use the `.recover` of the sqlite3 shell"
         )
     return StoreError(f"SQLite refused a statement on {path}: {error}")

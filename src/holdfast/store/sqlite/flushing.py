@@ -19,7 +19,7 @@ from holdfast.store.effects import (
     RecordTransition,
     SpawnExecutions,
 )
-from holdfast.store.sqlite import barriers, inserting, keys, signals
+from holdfast.store.sqlite import barriers, inserting, keys, signalling
 from holdfast.store.sqlite.rows import TEXT, Row, after, names_json
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -51,6 +51,7 @@ class _Batch:
         self.woke = False
         self._writes: dict[str, list[Row]] = {}
         self._ended: list[int] = []
+        self._live: dict[int, Receipt] = {}
         self._consumed: list[tuple[int, int]] = []
         self._spawns: list[tuple[Receipt, Row, SpawnExecutions]] = []
         self._signals: list[NewSignal] = []
@@ -61,32 +62,23 @@ class _Batch:
 
     def add(self, commit: Commit, fence: Row) -> None:
         """Gather one commit whose fence holds."""
-        row, _, revision, cancel_requested, *_ = fence
-        receipt = Receipt(True, _EXECUTING, cancel_requested == 1)
+        row, cancel_requested = fence[0], fence[3]
+        effects = commit.effects
+        advance = effects[0]
+        assert isinstance(advance, AdvanceExecution), "the first effect of a commit is the advance of its row"
+        receipt = Receipt(True, None, cancel_requested == 1)
         self.receipts.append(receipt)
-        advance: AdvanceExecution | None = None
-        spawn: SpawnExecutions | None = None
-        for effect in commit.effects:
-            kind = type(effect)
-            if kind is AdvanceExecution:
-                advance = effect  # type: ignore[assignment]
-            elif isinstance(effect, ConsumeSignals):
+        receipt.status = self._advance(receipt, fence, advance)
+        for effect in effects[1:]:
+            if isinstance(effect, ConsumeSignals):
                 self._consumed.extend((signal_id, row) for signal_id in effect.ids)
-            elif isinstance(effect, SpawnExecutions):
-                spawn = effect
             elif isinstance(effect, DeliverSignal):
                 self._signals.append(effect.signal)
             elif isinstance(effect, RecordTransition):
-                self._history.append(
-                    (row, revision + 1, self.tx.now, effect.step, effect.outcome, effect.next_step)
-                    + (effect.attempt, effect.error)
-                )
-        if advance is None:
-            self._write("flush_touch", (self.tx.now, row))
-        else:
-            receipt.status = self._advance(receipt, fence, advance)
-        if spawn is not None and not cancel_requested:
-            self._spawns.append((receipt, fence, spawn))
+                line = (effect.step, effect.outcome, effect.next_step, effect.attempt, effect.error)
+                self._history.append((row, fence[2] + 1, self.tx.now, *line))
+            elif isinstance(effect, SpawnExecutions) and not cancel_requested:
+                self._spawns.append((receipt, fence, effect))
 
     def _write(self, statement: str, parameters: Row) -> None:
         rows = self._writes.get(statement)
@@ -110,6 +102,8 @@ class _Batch:
             status, delay = _RUNNABLE, 0.0
         if status is not _EXECUTING and partition_key is not None:
             self._dropped_keys.append((partition_key, row))
+        if status not in TERMINAL:
+            self._live[row] = receipt
         if status in PARKED:
             self._parked[row] = (receipt, advance)
         elif status is Status.STRANDED:
@@ -139,18 +133,17 @@ class _Batch:
             db.executemany(SQL["flush_record"], self._history)
         for receipt, fence, spawn in self._spawns:
             self._spawn(receipt, fence, spawn)
-        woken = set()
-        for signal in self._signals:
-            woken.add(signals.deliver_one(tx, signal)[1])
+        woken = {row for s in self._signals if (row := signalling.deliver_one(tx, s)[1]) is not None}
         woken.update(barriers.count_down(tx, self._barriers))
         if self._parked:
             woken.update(self._recheck())
-        woken.discard(None)
         for row in woken & self._parked.keys():
-            self._parked[row][0].status = _RUNNABLE  # type: ignore[index]
+            self._parked[row][0].status = _RUNNABLE
         self.woke |= bool(woken)
         if self._dropped_keys:
             self.woke |= keys.drop(tx, self._dropped_keys)
+        for row, count in db.execute(SQL["inbox_counts"], (json_ids(self._live),)).fetchall():
+            self._live[row].inbox_count = count
 
     def _spawn(self, receipt: Receipt, fence: Row, spawn: SpawnExecutions) -> None:
         """Insert the children and open the barrier on those that are really there (seed section 11)."""
@@ -188,7 +181,7 @@ class _Batch:
             advance = self._parked[row][1]
             match = (row, names_json(advance.awaits or ()), json_ids(advance.ignore))
             if tx.db.execute(SQL["inbox_matches"], match).fetchone() is not None:
-                signals.wake(tx, row)
+                signalling.wake(tx, row)
                 woken.append(row)
         return woken
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.core.clock import MICROSECONDS
@@ -20,27 +20,31 @@ BLOCKED_MAX: Final = 2_000
 _BELOW_ALL_PRIORITIES: Final = -32_769
 
 
-def pick(tx: Tx, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> tuple[Picked, bool]:
-    """One transaction of a pick, and whether it stopped early because it had blocked enough rows."""
-    if tx.db.execute(SQL["pick_worker"], (worker,)).fetchone() is None:
-        return Picked([], worker_lost=True), False
-    rooms = limits.rooms(tx, queues)
-    chosen, blocked, taken, more = _choose(tx, rooms, handlers, limit)
-    keys.take(tx, taken)
-    if blocked:
+class PickOrder:
+    """A pick, in as many transactions as it takes: one that has blocked enough rows lets other writers in."""
+
+    def __init__(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> None:
+        self._worker = worker
+        self._queues = queues
+        self._handlers = handlers
+        self._limit = limit
+        self._claims: list[ExecutionClaim] = []
+
+    def run(self, tx: Tx) -> tuple[Picked, bool]:
+        """One transaction: what is picked so far, and whether to run it again."""
+        if tx.db.execute(SQL["pick_worker"], (self._worker,)).fetchone() is None:
+            return Picked([], worker_lost=True), False
+        taken = Counter(claim.queue for claim in self._claims)
+        rooms = limits.rooms(tx, [QueueRoom(queue.name, queue.room - taken[queue.name]) for queue in self._queues])
+        chosen, blocked, keyed, more = _choose(tx, rooms, self._handlers, self._limit - len(self._claims))
+        keys.take(tx, keyed)
         keys.block(tx, blocked)
-    claims = _lease(tx, worker, chosen)
-    limits.spend(tx, rooms, claims)
-    next_due = None
-    if len(claims) < limit and not more:
-        next_due = _next_due_seconds(tx, rooms)
-    return Picked(claims, next_due), more
-
-
-def rooms_left(queues: Sequence[QueueRoom], claims: Sequence[ExecutionClaim]) -> list[QueueRoom]:
-    """The room that remains after these claims."""
-    taken = Counter(claim.queue for claim in claims)
-    return [QueueRoom(queue.name, queue.room - taken[queue.name]) for queue in queues]
+        claims = _lease(tx, self._worker, chosen)
+        limits.spend(tx, rooms, claims)
+        self._claims += claims
+        if more or len(self._claims) >= self._limit:
+            return Picked(self._claims), more
+        return Picked(self._claims, _next_due_seconds(tx, rooms)), False
 
 
 def _choose(
@@ -123,16 +127,14 @@ def _next_due_seconds(tx: Tx, rooms: limits.Rooms) -> float | None:
     return None if soonest is None else (soonest - tx.now) / MICROSECONDS
 
 
-def waiting_priority(
-    db: sqlite3.Connection, now: Callable[[], int], queues: Sequence[str], handlers: Sequence[int]
-) -> int | None:
+def waiting_priority(db: sqlite3.Connection, now: int, queues: Sequence[str], handlers: Sequence[int]) -> int | None:
     """The most urgent priority at which a due row waits that this worker could run."""
-    known, moment, best = json_ids(handlers), now(), None
+    known, best = json_ids(handlers), None
     for queue in queues:
         for priority in priorities(db, queue):
             if best is not None and priority >= best:
                 break
-            if db.execute(SQL["waiting_due"], (queue, priority, moment, known)).fetchone() is not None:
+            if db.execute(SQL["waiting_due"], (queue, priority, now, known)).fetchone() is not None:
                 best = priority
                 break
     return best

@@ -7,7 +7,19 @@ from typing import Final
 
 from holdfast.store.sql import load_blocks
 
-_TOPICS: Final = ("insert", "pick", "keys", "queues", "flush", "signals", "workers", "read", "listeners")
+_TOPICS: Final = (
+    "insert",
+    "pick",
+    "keys",
+    "queues",
+    "flush",
+    "signals",
+    "leases",
+    "workers",
+    "control",
+    "read",
+    "listeners",
+)
 
 SQL: Final[Mapping[str, str]] = load_blocks("holdfast.store.sqlite", *(f"sql/{topic}.sql" for topic in _TOPICS))
 

@@ -108,7 +108,7 @@ class SqliteEar:
             self._hear(topic)
 
     def _receive(self) -> None:
-        heard = set()
+        heard: set[int] = set()
         with contextlib.suppress(BlockingIOError):
             while self._socket is not None:
                 heard.update(self._socket.recv(16))

@@ -52,10 +52,6 @@ set status = ?, eligible_at = ?, wake_at = ?, locked_by = null,
     digest = coalesce(?, digest), revision = revision + 1, updated_at = ?
 where id = ?;
 
--- A commit without an advance still makes a revision: `reclaim` tells by it whether the commit was applied.
--- name: flush_touch
-update executions set revision = revision + 1, updated_at = ? where id = ?;
-
 -- name: flush_remember_keys
 insert or ignore into signal_keys (target_id, dedup_key)
 select target_id, dedup_key from signals where id = ? and target_id = ? and dedup_key is not null;
@@ -109,3 +105,6 @@ delete from signals where target_id in (select value from json_each(?));
 
 -- name: inbox_clear_keys
 delete from signal_keys where target_id in (select value from json_each(?));
+
+-- name: inbox_counts
+select target_id, count(*) from signals where target_id in (select value from json_each(?)) group by target_id;

@@ -9,3 +9,92 @@ from executions e where e.promise = ?;
 -- name: inbox_of
 select s.id, s.name, s.payload from signals s
 where s.target_id = (select id from executions where promise = ?) order by s.id;
+
+-- name: history_of
+select t.revision, t.at, t.step, t.outcome, t.next_step, t.attempt, t.error from transitions t
+where t.execution_id = (select id from executions where promise = ?) order by t.revision;
+
+-- name: view_children
+select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
+  e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
+  e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
+  e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
+  e.updated_at
+from executions e
+where e.parent_id = (select id from executions where promise = ?1) and (?2 is null or e.parent_round = ?2)
+order by e.id;
+
+-- The bytes of a root and of its children lie side by side; the length tells them apart.
+-- name: view_by_prefix
+select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
+  e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
+  e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
+  e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
+  e.updated_at
+from executions e
+where e.promise >= ?1 and e.promise < ?2 and length(e.promise) = ?3 and substr(e.promise, 33) = ?4
+  and (?5 is null or e.name = ?5)
+order by e.promise limit ?6;
+
+-- Newest first, by the row's own order. The last column is the cursor.
+-- name: browse
+select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
+  e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
+  e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
+  e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
+  e.updated_at, e.id
+from executions e
+where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
+  and (?5 is null or e.status in (select value from json_each(?5)))
+order by e.id desc limit ?6;
+
+-- Statuses that few rows have: found through their indexes instead of past all the others.
+-- name: browse_rare
+select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
+  e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
+  e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
+  e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
+  e.updated_at, e.id
+from executions e
+where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
+  and e.id in (
+    select id from executions where held in (select value from json_each(?5))
+    union all
+    select id from executions where status = 'executing' and 'executing' in (select value from json_each(?5))
+  )
+order by e.id desc limit ?6;
+
+-- name: browse_children
+select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
+  e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
+  e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
+  e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
+  e.updated_at, e.id
+from executions e
+where e.parent_id = (select id from executions where promise = ?7) and e.id < ?1 and (?2 is null or e.kind = ?2)
+  and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
+  and (?5 is null or e.status in (select value from json_each(?5)))
+order by e.id desc limit ?6;
+
+-- name: count_by_status
+select e.status, count(*) from executions e
+where (?1 is null or e.kind = ?1) and (?2 is null or e.name = ?2) and (?3 is null or e.queue = ?3)
+  and (?4 is null or e.status in (select value from json_each(?4)))
+group by e.status;
+
+-- name: count_children_by_status
+select e.status, count(*) from executions e
+where e.parent_id = (select id from executions where promise = ?5) and (?1 is null or e.kind = ?1)
+  and (?2 is null or e.name = ?2) and (?3 is null or e.queue = ?3)
+  and (?4 is null or e.status in (select value from json_each(?4)))
+group by e.status;
+
+-- Without a filter every row is in one of four indexes, and none is read.
+-- name: count_all
+select 'runnable', count(*) from executions where status = 'runnable' and paused = 0 and key_blocked = 0
+union all
+select held, count(*) from executions where held is not null group by held
+union all
+select 'executing', count(*) from executions where status = 'executing'
+union all
+select status, count(*) from executions where ended_at is not null group by status;

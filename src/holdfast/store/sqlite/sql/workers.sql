@@ -6,3 +6,11 @@ set host = excluded.host, pid = excluded.pid, queues = excluded.queues, started_
 
 -- name: worker_beat
 update workers set expires_at = ? where id = ?;
+
+-- name: worker_remove
+delete from workers where id = ?;
+
+-- name: worker_list
+select w.id, w.host, w.pid, w.queues, w.started_at, w.expires_at,
+  (select count(*) from executions e where e.status = 'executing' and e.locked_by = w.id)
+from workers w order by w.started_at, w.id;

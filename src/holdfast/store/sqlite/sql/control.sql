@@ -1,0 +1,45 @@
+-- name: control_find
+select id, status, partition_key, parent_id, parent_round from executions where promise = ?;
+
+-- Through the ended too: what they started may still run (ruling E10).
+-- name: cancel_tree
+with recursive tree (id) as (
+  select value from json_each(?)
+  union
+  select e.id from executions e join tree on e.parent_id = tree.id
+)
+select e.id, e.status, e.partition_key, e.parent_id, e.parent_round
+from tree join executions e on e.id = tree.id
+order by e.id;
+
+-- name: cancel_end
+update executions
+set status = 'cancelled', cancel_requested = 1, ended_at = ?, wake_at = null, awaits = null, key_blocked = 0,
+    timed_out = 0, children_ready = 0, updated_at = ?
+where id = ?;
+
+-- name: cancel_ask
+update executions set cancel_requested = 1, updated_at = ? where id = ?;
+
+-- A paused row is out of its key's line, and joins it anew when it goes on.
+-- name: pause_set
+update executions set paused = ?, key_blocked = 0, updated_at = ? where id = ?;
+
+-- name: resume_set
+update executions set status = 'runnable', crashes = 0, eligible_at = ?, updated_at = ?
+where id = ? and status = 'stranded';
+
+-- name: purge_find
+select e.id from executions e
+where e.ended_at <= ?1 and (?2 is null or e.queue = ?2) and (?3 is null or e.name = ?3)
+  and not exists (
+    select 1 from executions p
+    where p.id = e.parent_id and p.barrier_round = e.parent_round and p.ended_at is null
+  )
+order by e.ended_at limit ?4;
+
+-- name: purge_executions
+delete from executions where id in (select value from json_each(?));
+
+-- name: purge_transitions
+delete from transitions where execution_id in (select value from json_each(?));

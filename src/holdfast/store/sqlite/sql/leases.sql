@@ -1,0 +1,39 @@
+-- name: lease_anew
+update executions set lease_epoch = lease_epoch + 1, updated_at = ?
+where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?
+returning id, lease_epoch, kind, name, version, handler, queue, priority, attempt, partition_key, promise, revision,
+  step, state, crashes, digest, awaits, timed_out, children_ready, barrier_round, next_child, cancel_requested,
+  parent_id;
+
+-- name: lease_held
+select id, partition_key from executions where status = 'executing' and locked_by = ? order by id;
+
+-- name: lease_release
+update executions set status = 'runnable', locked_by = null, updated_at = ? where id = ?;
+
+-- name: reap_workers
+select id from workers where expires_at <= ? order by expires_at, id;
+
+-- name: reap_held
+select id, promise, partition_key, crashes, step from executions
+where status = 'executing' and locked_by = ? order by id limit ?;
+
+-- name: reap_release
+update executions
+set status = 'runnable', locked_by = null, attempt = attempt + 1, crashes = crashes + 1, updated_at = ?
+where id = ?;
+
+-- name: reap_strand
+update executions
+set status = 'stranded', locked_by = null, attempt = attempt + 1, crashes = crashes + 1, error = ?, updated_at = ?
+where id = ?;
+
+-- name: timers_due
+select id from executions where wake_at <= ? order by wake_at, id limit ?;
+
+-- name: timers_fire
+update executions set status = 'runnable', timed_out = 1, eligible_at = ?, wake_at = null, updated_at = ?
+where id = ?;
+
+-- name: timers_next
+select wake_at from executions where wake_at > ? order by wake_at limit 1;
