@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -255,6 +256,31 @@ def test_a_thousand_guids_on_one_activity_leave_every_digit_sound() -> None:
     assert str(activity) == "001111000001000"
     assert [record.dimensional_index for record in records] == list(range(1_000))
     assert audit_activity(activity, records) == []
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=15, deadline=None)
+def test_a_thousand_guids_with_crashes_and_redeliveries_stay_in_range(seed: int) -> None:
+    """Rules A and F, ruling A2: fifteen digits, none out of its range, never a smaller number."""
+    random, activity, waiting = Random(seed), AFTER_LEG1, list(range(1_000))
+    found: dict[int, GuidRecord] = {}
+    while waiting:
+        guid = waiting.pop(random.randrange(len(waiting)))
+        entry = receive_leg2("loop", activity, found.get(guid))
+        assert isinstance(entry, Proceed)
+        before, activity, record = activity, entry.activity, entry.record
+        for _ in range(random.randint(0, 3)):
+            if (step := record.ledger.next_step) is not None:
+                closes = step is Step.CHILDREN and random.random() < 0.1
+                activity, record = commit_step(activity, record, step, job_closed=closes)
+        assert before < activity
+        assert (activity.leg1_attempts, activity.leg1_done) == (1, True)  # no carry reached Leg1
+        found[guid] = record
+        if record.ledger.next_step is not None:
+            waiting.append(guid)
+    assert len(str(activity)) == 15
+    assert audit_activity(activity, list(found.values())) == []
+    assert all(audit_guid(record) == [] for record in found.values())
 
 
 class AnyHistory(RuleBasedStateMachine):

@@ -301,10 +301,20 @@ def test_leases_outlive_the_32_bit_clock() -> None:
     month_ms = 30 * 86_400_000
     ledger.heartbeat(1, OWNER, month_ms)
     ledger.heartbeat(1, OWNER, 3 * month_ms)
-    ledger.begin_range(0, 0, OWNER, 3 * month_ms)
     assert [decision.seq for decision in ledger.reclaim(3 * month_ms + 1)] == [0, 2]
     assert ledger.next_expiry_ms == 3 * month_ms + LEASE_MS
     assert [decision.seq for decision in ledger.reclaim(3 * month_ms + LEASE_MS)] == [1]
+
+
+def test_beats_keep_their_distance_when_the_clock_is_rebased() -> None:
+    ledger = in_flight(3)
+    rebased_at_ms = 1 << 31
+    ledger.heartbeat(1, OWNER, rebased_at_ms - 10)
+    ledger.heartbeat(2, OWNER, rebased_at_ms + 10)
+    assert [decision.seq for decision in ledger.reclaim(rebased_at_ms + 20)] == [0]
+    assert ledger.reclaim(rebased_at_ms + LEASE_MS - 11) == []
+    assert [decision.seq for decision in ledger.reclaim(rebased_at_ms + LEASE_MS - 10)] == [1]
+    assert [decision.seq for decision in ledger.reclaim(rebased_at_ms + LEASE_MS + 10)] == [2]
 
 
 def test_finished_leases_do_not_pile_up() -> None:
