@@ -1,0 +1,63 @@
+"""From values to the arrays that the routines take: one list a column, in the order of their parameters.
+
+A column in which every row has the default is sent as an empty array; the routines fill in what is missing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from holdfast.store.values import NewExecution, NewSignal
+
+Column: TypeAlias = Sequence[object]
+
+
+def sparse(column: Sequence[object]) -> Column:
+    """The column, or nothing where no row says anything."""
+    return column if any(column) else ()
+
+
+def unset(column: Sequence[object]) -> Column:
+    """The column, or nothing where every row is None; here 0 and "" do say something."""
+    return () if all(value is None for value in column) else column
+
+
+def text_array(values: Sequence[str]) -> str:
+    """PostgreSQL's own notation of a text array: rows of an array of arrays must not differ in length."""
+    return "{" + ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "}"
+
+
+def execution_columns(rows: Sequence[NewExecution]) -> list[Column]:
+    """The parameters of `insert_1` up to `p_paused`."""
+    return [
+        [row.promise for row in rows],
+        [row.kind for row in rows],
+        [row.name for row in rows],
+        [row.version for row in rows],
+        [row.handler for row in rows],
+        [row.step for row in rows],
+        [row.state for row in rows],
+        [row.input_hash for row in rows],
+        [row.queue for row in rows],
+        [row.priority for row in rows],
+        sparse([row.partition_key for row in rows]),
+        sparse([row.delay for row in rows]),
+        sparse([row.at for row in rows]),
+        unset([row.unique_key for row in rows]),
+        unset([None if row.unique_key is None else ",".join(row.unique_scope) for row in rows]),
+        sparse([row.digest for row in rows]),
+        sparse([row.attributes for row in rows]),
+        sparse([row.paused for row in rows]),
+    ]
+
+
+def signal_columns(signals: Sequence[NewSignal]) -> list[Column]:
+    """The parameters of `deliver_1`. A sender's dedup key can never meet one made up here."""
+    return [
+        [signal.target for signal in signals],
+        [signal.name for signal in signals],
+        [signal.payload for signal in signals],
+        [f"a:{secrets.token_hex(12)}" if signal.dedup_key is None else f"u:{signal.dedup_key}" for signal in signals],
+    ]

@@ -1,0 +1,195 @@
+"""A flush as one call: from commits to arrays, and from the answer to receipts.
+
+Commits that only write their own row, neither park nor end a child take the short routine; any other in the same
+flush sends all of them through the long one. Both get the commits in the order of their rows, so that no two flushes
+can wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.core.status import PARKED, TERMINAL, Status
+from holdfast.store.effects import (
+    AdvanceExecution,
+    Commit,
+    ConsumeSignals,
+    DeliverSignal,
+    RecordTransition,
+    SpawnExecutions,
+)
+from holdfast.store.postgres.columns import Column, execution_columns, signal_columns, sparse, text_array, unset
+from holdfast.store.postgres.rows import Row
+from holdfast.store.values import Flushed, Inserted, NewExecution, NewSignal, Receipt
+
+
+class Call(NamedTuple):
+    """A routine's block name, its arguments after the worker, and what is needed to read the answer."""
+
+    block: str
+    arguments: list[Column]
+    commits: Sequence[Commit]
+    order: list[int]  # order[i]: where the commit of array position i + 1 stood in the call
+    children: list[NewExecution]
+    child_positions: list[int]  # the array position of each child's commit
+
+
+def is_plain(commit: Commit) -> bool:
+    effects = commit.effects
+    if len(effects) != 1:
+        return False
+    advance = effects[0]
+    if type(advance) is not AdvanceExecution:
+        return False
+    status = advance.status
+    return status not in PARKED and not (commit.claim.parent_row is not None and status in TERMINAL)
+
+
+def build_call(commits: Sequence[Commit]) -> Call:
+    order = sorted(range(len(commits)), key=lambda at: commits[at].claim.row)
+    ordered = [commits[at] for at in order]
+    if all(map(is_plain, ordered)):
+        advances = [commit.effects[0] for commit in ordered]
+        return Call("flush_plain", _own_columns(ordered, advances), commits, order, [], [])  # type: ignore[arg-type]
+    effects = _Effects(ordered)
+    return Call("flush", effects.arguments(), commits, order, effects.children, effects.child_ord)
+
+
+def _own_columns(commits: Sequence[Commit], advances: Sequence[AdvanceExecution | None]) -> list[Column]:
+    """The parameters of `advance_1` from `p_id` on. No advance: only the fence is asked for."""
+    none = AdvanceExecution(status=Status.EXECUTING)
+    writes = [none if advance is None else advance for advance in advances]
+    return [
+        [commit.claim.row for commit in commits],
+        [commit.claim.epoch for commit in commits],
+        [None if advance is None else advance.status.value for advance in advances],
+        unset([write.step for write in writes]),
+        unset([write.state for write in writes]),
+        sparse([write.attempt for write in writes]),
+        sparse([not write.progress for write in writes]),
+        unset([write.result for write in writes]),
+        unset([write.error for write in writes]),
+        sparse([write.delay for write in writes]),
+        unset([None if write.awaits is None else text_array(write.awaits) for write in writes]),
+        unset([write.wake_after for write in writes]),
+        unset([write.digest for write in writes]),
+    ]
+
+
+class _Effects:
+    """The effects of all commits, sorted by kind; every one knows its commit's position."""
+
+    def __init__(self, commits: Sequence[Commit]) -> None:
+        self.commits = commits
+        self.advances: list[AdvanceExecution | None] = []
+        self.parents: list[int] = []
+        self.ignore_ord: list[int] = []
+        self.ignore_id: list[int] = []
+        self.consume_ord: list[int] = []
+        self.consume_id: list[int] = []
+        self.spawn_ord: list[int] = []
+        self.spawn_quorum: list[int | None] = []
+        self.child_ord: list[int] = []
+        self.children: list[NewExecution] = []
+        self.signal_ord: list[int] = []
+        self.signals: list[NewSignal] = []
+        self.line_ord: list[int] = []
+        self.lines: list[RecordTransition] = []
+        for ord_, commit in enumerate(commits, 1):
+            self._add(ord_, commit)
+
+    def _add(self, ord_: int, commit: Commit) -> None:
+        advance: AdvanceExecution | None = None
+        for effect in commit.effects:
+            match effect:
+                case AdvanceExecution():
+                    advance = effect
+                    self.ignore_ord += [ord_] * len(effect.ignore)
+                    self.ignore_id += effect.ignore
+                    if effect.status in TERMINAL and commit.claim.parent_row is not None:
+                        self.parents.append(commit.claim.parent_row)
+                case ConsumeSignals(ids):
+                    self.consume_ord += [ord_] * len(ids)
+                    self.consume_id += ids
+                case SpawnExecutions(rows, quorum):
+                    self.spawn_ord.append(ord_)
+                    self.spawn_quorum.append(quorum)
+                    self.child_ord += [ord_] * len(rows)
+                    self.children += rows
+                case DeliverSignal(signal):
+                    self.signal_ord.append(ord_)
+                    self.signals.append(signal)
+                case RecordTransition():
+                    self.line_ord.append(ord_)
+                    self.lines.append(effect)
+        self.advances.append(advance)
+
+    def arguments(self) -> list[Column]:
+        lines = self.lines
+        return [
+            *_own_columns(self.commits, self.advances),
+            self.parents,
+            self.ignore_ord,
+            self.ignore_id,
+            self.consume_ord,
+            self.consume_id,
+            self.spawn_ord,
+            self.spawn_quorum,
+            self.child_ord,
+            *execution_columns(self.children),
+            self.signal_ord,
+            *signal_columns(self.signals),
+            self.line_ord,
+            [line.step for line in lines],
+            [line.outcome for line in lines],
+            [line.next_step for line in lines],
+            [line.attempt for line in lines],
+            unset([line.error for line in lines]),
+        ]
+
+
+def read_answer(call: Call, answer: Row) -> Flushed:
+    """The receipts, in the order the commits were given."""
+    receipts = [Receipt(True, _asked(commit)) for commit in call.commits]
+    for position, status, cancel in zip(
+        answer["odd"] or (), answer["odd_status"] or (), answer["odd_cancel"] or (), strict=True
+    ):
+        receipt = receipts[call.order[position - 1]]
+        receipt.status = Status(status)
+        receipt.cancel_requested = cancel
+    for position in answer["fenced"] or ():
+        receipts[call.order[position - 1]] = Receipt(False)
+    if call.children:
+        _add_children(call, answer, receipts)
+    return Flushed(receipts, answer["woke"])
+
+
+def _asked(commit: Commit) -> Status:
+    for effect in commit.effects:
+        if type(effect) is AdvanceExecution:
+            return effect.status
+    return Status.EXECUTING
+
+
+def _add_children(call: Call, answer: Row, receipts: list[Receipt]) -> None:
+    refused = {
+        position: Inserted(promise, False, collided, conflict)
+        for position, promise, collided, conflict in zip(
+            answer["child_position"] or (),
+            answer["child_promise"] or (),
+            answer["child_collided"] or (),
+            answer["child_conflict"] or (),
+            strict=True,
+        )
+    }
+    unspawned = set(answer["unspawned"] or ())
+    children: dict[int, list[Inserted]] = {}
+    for position, (commit_position, child) in enumerate(zip(call.child_positions, call.children, strict=True), 1):
+        if commit_position not in unspawned:
+            inserted = refused.get(position) or Inserted(child.promise, True)
+            children.setdefault(commit_position, []).append(inserted)
+    for commit_position, all_inserted in children.items():
+        receipt = receipts[call.order[commit_position - 1]]
+        if receipt.applied:
+            receipt.children = tuple(all_inserted)

@@ -1,0 +1,72 @@
+"""What every part of the store stands on: connections, statements, life, and who listens here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.store.base import Ear
+from holdfast.store.postgres.connections import Address, Connections
+from holdfast.store.postgres.ears import PostgresEar
+from holdfast.store.postgres.migrate import PACKAGE, check_schema, migrate
+from holdfast.store.sql import load_blocks
+from holdfast.store.values import Topic
+
+
+class Ledger:
+    """One schema of a PostgreSQL database."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "holdfast",
+        connections: int = 4,
+        pooled: bool = False,
+        listen: bool = True,
+        listen_url: str | None = None,
+    ) -> None:
+        self._address = Address(url, pooled=pooled)
+        self._listen_address = self._address if listen_url is None else Address(listen_url)
+        self._listens = listen
+        self._given_urls = (url, listen_url)
+        self._schema = check_schema(schema)
+        self._size = connections
+        self._sql = load_blocks(PACKAGE, "sql/work.sql", "sql/read.sql", schema=schema)
+        self._connections = Connections(self._address, max(1, connections - 1))
+        self._ears: list[PostgresEar] = []
+
+    @property
+    def url(self) -> str:
+        return self._address.shown
+
+    @property
+    def commits_inline(self) -> bool:
+        return False  # a commit is a round trip: never on the event loop's thread
+
+    async def open(self) -> None:
+        await self._connections.close()
+        self._connections = Connections(self._address, max(1, self._size - 1))
+        async with self._connections.any("open the ledger") as connection:
+            await migrate(connection, self._schema)
+
+    async def close(self) -> None:
+        for ear in list(self._ears):
+            await ear.close()
+        await self._connections.close()
+
+    async def now_us(self) -> int:
+        async with self._connections.any("tell the time") as connection:
+            now: int = await connection.fetchval(self._sql["now_us"])
+            return now
+
+    async def open_ear(self, hear: Callable[[Topic], None]) -> Ear:
+        ear = PostgresEar(self._connections, self._sql, self._schema, hear, self._ears)
+        if self._listens:
+            await ear.listen(self._listen_address)
+        return ear
+
+    def _tell(self, *topics: Topic) -> None:
+        """Who listens in this process hears of its commits at once, without the way around the server."""
+        for ear in self._ears:
+            for topic in topics:
+                ear.hear(topic)

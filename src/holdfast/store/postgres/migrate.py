@@ -1,0 +1,99 @@
+"""Bringing the schema up to this version, however many processes try at once.
+
+Migrations are numbered files, applied once. Routines are replaced as a set: their names carry a version, so that
+processes of two releases can work side by side; a process never puts back the routines of an older release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import ConfigurationError, SchemaTooNewError
+from holdfast.store.sql import load_text, migrations
+
+if TYPE_CHECKING:
+    from holdfast.store.postgres.connections import Connection
+
+PACKAGE = "holdfast.store.postgres"
+SERVER_MIN = 140000
+# Goes up whenever a routine changes; a test pins it to their digest.
+ROUTINES = 1
+
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def check_schema(name: str) -> str:
+    """`name` itself, if it can be a schema without quotes."""
+    if not _SCHEMA_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} is no name for a schema: use up to 63 of the characters a-z 0-9 _, no digit first"
+        )
+    return name
+
+
+def routine_files() -> list[str]:
+    names = [entry.name for entry in files(PACKAGE).joinpath("routines").iterdir()]
+    return sorted(f"routines/{name}" for name in names if name.endswith(".sql"))
+
+
+def routines_digest() -> str:
+    return hashlib.sha256("".join(load_text(PACKAGE, name) for name in routine_files()).encode()).hexdigest()[:16]
+
+
+async def migrate(connection: Connection, schema: str) -> None:
+    steps = migrations(PACKAGE, schema=schema)
+    newest = steps[-1].version
+    if await _is_current(connection, schema, newest):
+        return
+    server = connection.get_server_version()
+    if server.major * 10000 < SERVER_MIN:
+        raise ConfigurationError(
+            f"this is PostgreSQL {server.major}, Holdfast needs {SERVER_MIN // 10000} or newer: upgrade the server"
+        )
+    async with connection.transaction():
+        # A lock of the transaction, not of the session: that one would not survive a pooler.
+        await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 0))", f"holdfast.{schema}")
+        if await _is_current(connection, schema, newest):
+            return
+        if await connection.fetchval("select to_regnamespace($1)", schema) is None:
+            await connection.execute(f"create schema {schema}")
+        found = await _version(connection, schema)
+        for step in steps:
+            if found is None or step.version > found[0]:
+                await connection.execute(step.text)
+        if found is None or found[1] <= ROUTINES:
+            for name in routine_files():
+                await connection.execute(load_text(PACKAGE, name, schema=schema))
+        await connection.execute(
+            f"""insert into {schema}.schema_version as v (version, routines, routines_digest) values ($1, $2, $3)
+            on conflict (singleton) do update set version = excluded.version,
+              routines = greatest(v.routines, excluded.routines),
+              routines_digest = case when v.routines > excluded.routines
+                then v.routines_digest else excluded.routines_digest end""",
+            newest,
+            ROUTINES,
+            routines_digest(),
+        )
+
+
+async def _is_current(connection: Connection, schema: str, newest: int) -> bool:
+    found = await _version(connection, schema)
+    if found is None:
+        return False
+    version, routines, digest = found
+    if version > newest:
+        raise SchemaTooNewError(
+            f"the schema {schema!r} has version {version}, this Holdfast knows up to {newest}: upgrade Holdfast here"
+        )
+    return version == newest and (routines > ROUTINES or digest == routines_digest())
+
+
+async def _version(connection: Connection, schema: str) -> tuple[int, int, str] | None:
+    # Asked in two steps: inside a transaction a failed select would be the end of it.
+    if await connection.fetchval("select to_regclass($1)", f"{schema}.schema_version") is None:
+        return None
+    row = await connection.fetchrow(f"select version, routines, routines_digest from {schema}.schema_version")
+    return None if row is None else (row["version"], row["routines"], row["routines_digest"])

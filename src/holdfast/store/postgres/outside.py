@@ -1,0 +1,127 @@
+"""Leases, timers, and what people ask of executions and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.crashpoints import reach
+from holdfast.core.identity import PromiseId
+from holdfast.core.status import Status
+from holdfast.store.postgres.ledger import Ledger
+from holdfast.store.postgres.rows import queue_of, worker_of
+from holdfast.store.values import (
+    Fired,
+    QueueSettings,
+    QueueStats,
+    Reaped,
+    Retention,
+    Topic,
+    WorkerInfo,
+)
+
+# Counting further than this would make a look at the queues cost what the queues hold.
+QUEUE_COUNT_BOUND = 10_000
+
+
+class Outside(Ledger):
+    # ------------------------------------------------------------------ leases and timers
+
+    async def register_worker(
+        self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
+    ) -> None:
+        async with self._connections.any("register a worker") as connection:
+            await connection.execute(self._sql["register_worker"], worker, host, pid, queues, lease_seconds)
+
+    async def beat(self, worker: str, lease_seconds: float) -> bool:
+        async with self._connections.any("extend a lease") as connection:
+            done: str = await connection.execute(self._sql["beat"], worker, lease_seconds)
+            return done == "UPDATE 1"
+
+    async def retire_worker(self, worker: str) -> int:
+        reach("release.before")
+        async with self._connections.any("retire a worker") as connection:
+            released: int = await connection.fetchval(self._sql["retire_worker"], worker)
+        reach("release.after")
+        if released:
+            self._tell(Topic.WORK)
+        return released
+
+    async def reap(self, limit: int, max_crashes: int) -> Reaped:
+        reach("reap.before")
+        async with self._connections.any("reap") as connection:
+            answer = await connection.fetchrow(self._sql["reap"], limit, max_crashes)
+        reach("reap.after")
+        assert answer is not None, "reap answers one row"
+        reaped = Reaped(tuple(answer["workers"]), answer["released"], tuple(answer["stranded"]), answer["more"])
+        if reaped.released:
+            self._tell(Topic.WORK)
+        if reaped.stranded:
+            self._tell(Topic.ENDED)
+        return reaped
+
+    async def fire_timers(self, limit: int) -> Fired:
+        reach("timers.before")
+        async with self._connections.any("fire timers") as connection:
+            answer = await connection.fetchrow(self._sql["fire_timers"], limit)
+        reach("timers.after")
+        assert answer is not None, "fire_timers answers one row"
+        if answer["woke"]:
+            self._tell(Topic.WORK)
+        return Fired(answer["fired"], answer["next_due"], answer["fired"] >= limit)
+
+    # ------------------------------------------------------------------ from outside
+
+    async def cancel(self, promises: Sequence[bytes], *, cascade: bool = False) -> list[Status | None]:
+        ranges = [PromiseId.from_bytes(promise).subtree_range() for promise in promises] if cascade else []
+        reach("cancel.before")
+        async with self._connections.any("cancel") as connection:
+            rows = await connection.fetch(
+                self._sql["cancel"], promises, [low for low, _ in ranges], [high for _, high in ranges]
+            )
+        reach("cancel.after")
+        self._tell(Topic.WORK, Topic.ENDED)
+        return [None if row[0] is None else Status(row[0]) for row in rows]
+
+    async def pause(self, promise: bytes, paused: bool) -> bool:
+        async with self._connections.any("pause") as connection:
+            found: bool = await connection.fetchval(self._sql["pause"], promise, paused)
+        if found:
+            self._tell(Topic.WORK)
+        return found
+
+    async def resume(self, promise: bytes) -> bool:
+        async with self._connections.any("resume") as connection:
+            resumed: bool = await connection.fetchval(self._sql["resume"], promise)
+        if resumed:
+            self._tell(Topic.WORK)
+        return resumed
+
+    async def purge(self, rule: Retention, limit: int) -> int:
+        reach("purge.before")
+        async with self._connections.any("purge") as connection:
+            purged: int = await connection.fetchval(self._sql["purge"], rule.age_seconds, rule.queue, rule.name, limit)
+        reach("purge.after")
+        return purged
+
+    # ------------------------------------------------------------------ queues
+
+    async def configure_queue(self, settings: QueueSettings) -> None:
+        async with self._connections.any("configure a queue") as connection:
+            await connection.execute(
+                self._sql["configure_queue"],
+                settings.name,
+                settings.paused,
+                settings.concurrency,
+                settings.rate,
+                settings.rate_seconds,
+            )
+        self._tell(Topic.WORK)
+
+    async def queues(self) -> list[QueueStats]:
+        async with self._connections.any("look at the queues") as connection:
+            rows = await connection.fetch(self._sql["queue_stats"], QUEUE_COUNT_BOUND)
+        return [queue_of(row, QUEUE_COUNT_BOUND) for row in rows]
+
+    async def workers(self) -> list[WorkerInfo]:
+        async with self._connections.any("look at the workers") as connection:
+            return [worker_of(row) for row in await connection.fetch(self._sql["workers"])]

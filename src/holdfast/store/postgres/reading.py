@@ -1,0 +1,72 @@
+"""Looking at the ledger; nothing here writes an execution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from struct import pack
+
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.identity import IdQuery
+from holdfast.core.status import Status
+from holdfast.store.postgres.ledger import Ledger
+from holdfast.store.postgres.rows import Row, transition_of, view_of, views_in_order
+from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition
+
+_AFTER_ALL = 2**63 - 1
+
+
+class Reading(Ledger):
+    async def _rows(self, doing: str, block: str, *arguments: object) -> list[Row]:
+        async with self._connections.any(doing) as connection:
+            return await connection.fetch(self._sql[block], *arguments)
+
+    async def get(self, promise: bytes) -> ExecutionView | None:
+        return (await self.get_many([promise]))[0]
+
+    async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]:
+        return views_in_order(promises, await self._rows("read executions", "get_many", promises))
+
+    async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
+        path = pack(f">{len(query.path)}I", *query.path)
+        rows = await self._rows("find an execution", "find", query.low, query.high, path, query.name, limit)
+        return [view_of(row) for row in rows]
+
+    async def count(self, where: ExecutionFilter) -> dict[Status, int]:
+        statuses = [status.value for status in where.statuses] or None
+        rows = await self._rows(
+            "count executions", "count", where.kind, where.name, where.queue, where.parent, statuses
+        )
+        return {Status(row["status"]): row["count"] for row in rows}
+
+    async def children(self, promise: bytes, barrier_round: int | None = None) -> list[ExecutionView]:
+        return [view_of(row) for row in await self._rows("read children", "children", promise, barrier_round)]
+
+    async def inbox(self, promise: bytes) -> list[Signal]:
+        return [Signal(*row) for row in await self._rows("read an inbox", "inbox", promise)]
+
+    async def history(self, promise: bytes) -> list[Transition]:
+        return [transition_of(row) for row in await self._rows("read a history", "history", promise)]
+
+    # Last, because below it `list` is no longer the type.
+    async def list(self, where: ExecutionFilter, limit: int, cursor: str | None = None) -> Page:
+        common = (_before(cursor), where.kind, where.name, where.queue, where.parent, limit + 1)
+        if where.statuses:
+            # One scan a status, each in order, so that a rare status is found by its index.
+            parts = [
+                await self._rows("list executions", "list_of_status", *common, status.value)
+                for status in dict.fromkeys(where.statuses)
+            ]
+            rows = sorted(chain.from_iterable(parts), key=lambda row: -int(row["id"]))
+        else:
+            rows = await self._rows("list executions", "list", *common)
+        page = rows[:limit]
+        return Page([view_of(row) for row in page], str(page[-1]["id"]) if len(rows) > limit else None)
+
+
+def _before(cursor: str | None) -> int:
+    if cursor is None:
+        return _AFTER_ALL
+    if not (cursor.isascii() and cursor.isdigit()):
+        raise InvalidArgumentError(f"{cursor!r} is no cursor of a list: pass on the one that the last page gave")
+    return int(cursor)

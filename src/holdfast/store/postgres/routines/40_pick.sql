@@ -1,0 +1,299 @@
+-- Lease rows (rulings E8, E9). Every scan is of one queue and one priority, so that rows that are not due cost nothing.
+--
+--   limit_rooms_1   what the limits of the queues leave of each room
+--   scan_keyed_1    the heads of free keys, and the rows that wait behind held ones
+--   lease_1         make locked rows executing, and answer them with their inbox
+--   pick_1          the whole; its last row has no id and says the rest
+
+-- Only a queue that has a limit is locked: its pickers take turns, the others never meet.
+create or replace function {schema}.limit_rooms_1(
+  p_queues text[], inout p_rooms int[], p_now timestamptz, out p_wait double precision
+) language plpgsql as $$
+declare
+  v_queue record;
+  v_at int;
+  v_tokens double precision;
+  v_burst double precision;
+begin
+  for v_queue in
+    select * from {schema}.queues
+    where name = any (p_queues) and (paused or concurrency is not null or rate is not null)
+    order by name for update
+  loop
+    v_at := array_position(p_queues, v_queue.name);
+    if v_queue.paused then
+      p_rooms[v_at] := 0;
+    end if;
+    if v_queue.concurrency is not null and p_rooms[v_at] > 0 then
+      p_rooms[v_at] := least(p_rooms[v_at], greatest(0, v_queue.concurrency - (
+        select count(*) from {schema}.executions where status = 'executing' and queue = v_queue.name)));
+    end if;
+    if v_queue.rate is not null and p_rooms[v_at] > 0 then
+      v_burst := greatest(v_queue.rate, 1);
+      v_tokens := least(v_burst, v_queue.tokens
+        + greatest(0, extract(epoch from p_now - v_queue.tokens_at)) * v_queue.rate / v_queue.rate_seconds);
+      -- A hair less than a whole token is one: sums of floats would otherwise ask for one more look.
+      p_rooms[v_at] := least(p_rooms[v_at], floor(v_tokens + 1e-6));
+      if p_rooms[v_at] = 0 then
+        p_wait := least(p_wait, (1 - v_tokens) * v_queue.rate_seconds / v_queue.rate);
+      end if;
+      update {schema}.queues set tokens = v_tokens, tokens_at = p_now where name = v_queue.name;
+    end if;
+  end loop;
+end $$;
+
+-- One priority of rows with a partition key, in order, over these queues. Only the first row of a key is a candidate,
+-- and only where it has one of the handlers: a first row of an unknown definition holds its key (ruling E9).
+-- `p_seen` are the keys whose first row is known, over all priorities so far. `p_more`: the bound came first.
+create or replace function {schema}.scan_keyed_1(
+  p_queues text[], p_priority int, p_handlers bigint[], p_now timestamptz, p_need int, p_batch int, p_batches int,
+  inout p_seen text[], out p_heads bigint[], out p_behind bigint[], out p_more boolean
+) language plpgsql as $$
+declare
+  v_at timestamptz := '-infinity';
+  v_id bigint := 0;
+  v_batch record;
+  v_foreign bigint[] := '{}';
+begin
+  p_heads := '{}';
+  p_behind := '{}';
+  for v_number in 1 .. p_batches loop
+    with batch as materialized (
+      select c.* from unnest(p_queues) q(name) cross join lateral (
+        select e.id, e.eligible_at, e.partition_key, e.handler from {schema}.executions e
+        where e.queue = q.name and e.priority = p_priority and e.status = 'runnable' and not e.paused
+          and not e.key_blocked and e.partition_key is not null
+          and e.eligible_at <= p_now and (e.eligible_at, e.id) > (v_at, v_id)
+        order by e.eligible_at, e.id limit p_batch
+      ) c
+      order by c.eligible_at, c.id limit p_batch
+    ), ranked as (
+      select b.*, l.key is not null and l.holder is distinct from b.id as is_held,
+        b.partition_key in (select unnest(p_seen)) as is_seen,
+        row_number() over (partition by b.partition_key order by b.eligible_at, b.id) = 1 as is_first
+      from batch b left join {schema}.partition_locks l on l.key = b.partition_key
+    ), judged as (
+      select *, not is_held and not is_seen and is_first as is_head, handler = any (p_handlers) as is_known from ranked
+    )
+    select count(*) as found, max(eligible_at) as last_at,
+      (array_agg(id order by eligible_at desc, id desc))[1] as last_id,
+      coalesce(array_agg(id order by eligible_at, id) filter (where is_head and is_known), '{}') as heads,
+      coalesce(array_agg(id) filter (where is_head and not is_known), '{}') as foreign,
+      coalesce(array_agg(id) filter (where is_held), '{}') as behind,
+      coalesce(array_agg(partition_key) filter (where is_head), '{}') as keys
+    into v_batch from judged;
+    p_heads := p_heads || v_batch.heads;
+    p_behind := p_behind || v_batch.behind;
+    p_seen := p_seen || v_batch.keys;
+    v_foreign := v_foreign || v_batch.foreign;
+    v_at := v_batch.last_at;
+    v_id := v_batch.last_id;
+    p_more := v_batch.found = p_batch;
+    exit when not p_more or cardinality(p_heads) >= p_need;
+  end loop;
+  p_more := p_more and cardinality(p_heads) < p_need;
+  if p_more then
+    -- Crowds behind rows that this worker does not know would be walked through by every pick: let those rows hold
+    -- their keys, so that the crowds can be blocked like any other.
+    insert into {schema}.partition_locks (key, holder)
+      select e.partition_key, e.id from {schema}.executions e
+      where e.id = any (v_foreign) and e.status = 'runnable' and not e.paused order by e.partition_key
+      on conflict do nothing;
+  end if;
+end $$;
+
+create or replace function {schema}.lease_1(p_worker text, p_ids bigint[], p_now timestamptz)
+returns table (
+  id bigint, promise bytea, epoch bigint, kind text, name text, version int, handler bigint, queue text,
+  priority smallint, attempt int, partition_key text, revision bigint, step text, state json, crashes int,
+  digest text, awaits text[], timed_out boolean, children_ready boolean, barrier_round int, next_child bigint,
+  cancel_requested boolean, parent_id bigint, signal_ids bigint[], signal_names text[], signal_payloads json[],
+  next_due double precision
+) language plpgsql as $$
+#variable_conflict use_column
+begin
+  -- The rows were locked by an earlier statement, and who delivers locks first (ruling E2): so this sees every signal
+  -- that did not find the row executing.
+  return query
+    with leased as (
+      update {schema}.executions e
+      set status = 'executing', locked_by = p_worker, lease_epoch = e.lease_epoch + 1, key_blocked = false,
+          started_at = coalesce(e.started_at, p_now), updated_at = p_now
+      where e.id = any (p_ids)
+      returning e.*
+    )
+    select l.id, l.promise, l.lease_epoch, l.kind, l.name, l.version, l.handler, l.queue, l.priority, l.attempt,
+      l.partition_key, l.revision, l.step, l.state, l.crashes, l.digest, l.awaits, l.timed_out, l.children_ready,
+      l.barrier_round, l.next_child, l.cancel_requested, l.parent_id, s.ids, s.names, s.payloads,
+      null::double precision
+    from leased l left join (
+      select g.target_id, array_agg(g.id order by g.id) as ids, array_agg(g.name order by g.id) as names,
+        array_agg(g.payload order by g.id) as payloads
+      from {schema}.signals g where g.target_id = any (p_ids) group by g.target_id
+    ) s on s.target_id = l.id
+    order by l.priority, l.eligible_at, l.id;
+end $$;
+
+create or replace function {schema}.pick_1(
+  p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int
+) returns table (
+  id bigint, promise bytea, epoch bigint, kind text, name text, version int, handler bigint, queue text,
+  priority smallint, attempt int, partition_key text, revision bigint, step text, state json, crashes int,
+  digest text, awaits text[], timed_out boolean, children_ready boolean, barrier_round int, next_child bigint,
+  cancel_requested boolean, parent_id bigint, signal_ids bigint[], signal_names text[], signal_payloads json[],
+  next_due double precision
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := {schema}.clock();
+  v_priority int := -32769;
+  v_need int := p_limit;
+  v_ids bigint[] := '{}';       -- locked, to be leased
+  v_keyed bigint[] := '{}';     -- locked, to be leased if their key is free
+  v_behind bigint[] := '{}';
+  v_found bigint[];
+  v_seen text[] := '{}';
+  v_heads bigint[];
+  v_scan record;
+  v_quota record;
+  v_at int;
+  v_wait double precision;
+  v_due double precision;
+begin
+  -- A row must never be leased by a worker whose lease was taken away: the reaper waits for this lock, or we for it.
+  perform from {schema}.workers w where w.id = p_worker for key share;
+  if not found then
+    id := null; next_due := -1;
+    return next;
+    return;
+  end if;
+  select l.p_rooms, l.p_wait into p_rooms, v_wait from {schema}.limit_rooms_1(p_queues, p_rooms, v_now) l;
+  select array_agg(q.name), array_agg(q.room) into p_queues, p_rooms
+  from unnest(p_queues, p_rooms) q(name, room) where q.room > 0;
+  if p_queues is null then
+    v_need := 0;
+    v_due := v_wait;
+  elsif exists (select from {schema}.partition_locks where holder is null) then
+    perform {schema}.settle_keys_1(v_now, 1000);
+  end if;
+
+  while v_need > 0 loop
+    select min(n.priority) into v_priority
+    from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
+      (select e.priority from {schema}.executions e
+        where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
+          and e.partition_key is null
+        order by e.queue, e.priority limit 1)
+      union all
+      (select e.priority from {schema}.executions e
+        where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
+          and not e.key_blocked and e.partition_key is not null
+        order by e.queue, e.priority limit 1)
+    ) n
+    where q.room > 0;
+    exit when v_priority is null;
+
+    v_heads := '{}';
+    if exists (
+      select from unnest(p_queues) q(name) cross join lateral (
+        select from {schema}.executions e
+        where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
+          and not e.key_blocked and e.partition_key is not null and e.eligible_at <= v_now
+        limit 1
+      ) x
+    ) then
+      select * into v_scan
+      from {schema}.scan_keyed_1(p_queues, v_priority, p_handlers, v_now, v_need, 500, 10, v_seen);
+      v_seen := v_scan.p_seen;
+      v_heads := v_scan.p_heads;
+      v_behind := v_behind || v_scan.p_behind;
+      if v_scan.p_more then
+        v_wait := 0;
+      end if;
+    end if;
+
+    -- How many each queue contributes at this priority, the rows of all queues merged by time. One queue alone, and
+    -- no keys, need no merging.
+    for v_quota in
+      select q.name, least(q.room, v_need)::bigint as plain, '{}'::bigint[] as keyed
+      from unnest(p_queues, p_rooms) q(name, room) where cardinality(p_queues) = 1 and v_heads = '{}'
+      union all
+      select m.name, count(*) filter (where not m.is_keyed), array_agg(m.id) filter (where m.is_keyed)
+      from (
+        select c.* from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
+          select q.name, u.id, u.eligible_at, u.is_keyed from (
+            (select e.id, e.eligible_at, false as is_keyed from {schema}.executions e
+              where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
+                and e.partition_key is null and e.eligible_at <= v_now and e.handler = any (p_handlers)
+              order by e.eligible_at, e.id limit least(q.room, v_need))
+            union all
+            select e.id, e.eligible_at, true from {schema}.executions e where e.id = any (v_heads) and e.queue = q.name
+          ) u
+          order by u.eligible_at, u.id limit least(q.room, v_need)
+        ) c
+        where cardinality(p_queues) > 1 or v_heads <> '{}'
+        order by c.eligible_at, c.id limit v_need
+      ) m
+      group by m.name
+    loop
+      v_found := array(
+        select e.id from {schema}.executions e
+        where e.queue = v_quota.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
+          and e.partition_key is null and e.eligible_at <= v_now and e.handler = any (p_handlers)
+        order by e.eligible_at, e.id limit v_quota.plain for update skip locked
+      );
+      v_ids := v_ids || v_found;
+      v_heads := array(
+        select e.id from {schema}.executions e
+        where e.id = any (v_quota.keyed) and e.status = 'runnable' and not e.paused and not e.key_blocked
+        order by e.id for update skip locked
+      );
+      v_keyed := v_keyed || v_heads;
+      v_at := array_position(p_queues, v_quota.name);
+      p_rooms[v_at] := p_rooms[v_at] - cardinality(v_found) - cardinality(v_heads);
+      v_need := v_need - cardinality(v_found) - cardinality(v_heads);
+    end loop;
+
+    if v_need > 0 then
+      select least(v_due, extract(epoch from min(n.eligible_at) - v_now)) into v_due
+      from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
+        (select e.eligible_at from {schema}.executions e
+          where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
+            and e.partition_key is null and e.eligible_at > v_now and e.handler = any (p_handlers)
+          order by e.eligible_at limit 1)
+        union all
+        (select e.eligible_at from {schema}.executions e
+          where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
+            and not e.key_blocked and e.partition_key is not null and e.eligible_at > v_now
+          order by e.eligible_at limit 1)
+      ) n
+      where q.room > 0;
+    end if;
+  end loop;
+
+  if v_keyed <> '{}' then
+    -- In key order, so that two pickers wait for each other and never deadlock; one of them gets the key.
+    with taken as (
+      insert into {schema}.partition_locks (key, holder)
+      select distinct on (e.partition_key) e.partition_key, e.id
+      from {schema}.executions e where e.id = any (v_keyed) order by e.partition_key, e.priority, e.eligible_at, e.id
+      -- Its own already: see scan_keyed_1.
+      on conflict (key) do update set holder = excluded.holder where partition_locks.holder = excluded.holder
+      returning holder
+    )
+    select v_ids || array_agg(holder) into v_ids from taken;
+  end if;
+  if v_behind <> '{}' then
+    perform {schema}.block_rows_1(v_behind);
+  end if;
+  if v_ids <> '{}' then
+    return query select * from {schema}.lease_1(p_worker, v_ids, v_now);
+  end if;
+  if v_ids <> '{}' and exists (select from {schema}.queues u where u.name = any (p_queues) and u.rate is not null) then
+    update {schema}.queues u set tokens = u.tokens - n.taken
+    from (select e.queue, count(*) as taken from {schema}.executions e where e.id = any (v_ids) group by e.queue) n
+    where u.name = n.queue and u.rate is not null;
+  end if;
+  id := null; next_due := case when v_need > 0 or p_queues is null then least(v_due, v_wait) end;
+  return next;
+end $$;

@@ -1,0 +1,71 @@
+-- Write the own rows of a flush, each only while its fence holds (ruling E1). Joined by id alone.
+--
+-- Arrays may be shorter than p_id where the rest is null; a null status writes nothing. It answers what differs from
+-- what was asked: `fenced` and `odd` are positions in the arrays.
+--
+-- * A cancel request turns every release into "runnable now", so that a worker sees it and ends the execution.
+-- * A paused row does not keep its lease.
+-- * Under a kept lease no indexed column changes, so the update stays inside its page (HOT).
+
+create or replace function {schema}.advance_1(
+  p_worker text, p_now timestamptz, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
+  p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
+  p_awaits text[], p_wake_after double precision[], p_digest text[],
+  out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[],
+  out ended bigint[], out freed bigint[], out freed_keys text[], out woke boolean
+) language plpgsql as $$
+declare
+  v_applied int[];
+begin
+  with advanced as (
+    update {schema}.executions e set
+      status = (case
+        when o.status = 'executing' then case when e.paused and not e.cancel_requested then 'runnable' else 'executing' end
+        when e.cancel_requested and o.status not in ('done', 'failed', 'cancelled') then 'runnable'
+        else o.status end)::{schema}.status,
+      step = coalesce(o.step, e.step),
+      state = coalesce(o.state, e.state),
+      result = o.result,
+      error = case when o.replay then coalesce(o.error, e.error) else o.error end,
+      attempt = coalesce(o.attempt, 0),
+      crashes = case when o.replay then e.crashes else 0 end,
+      awaits = case when o.replay then e.awaits else o.awaits::text[] end,
+      timed_out = coalesce(o.replay, false) and e.timed_out,
+      children_ready = coalesce(o.replay, false) and e.children_ready,
+      eligible_at = case
+        when o.status = 'runnable' and not e.cancel_requested
+          then p_now + coalesce(o.delay, 0) * interval '1 second'
+        when o.status = 'executing' and (e.cancel_requested or not e.paused) then e.eligible_at
+        when o.status in ('done', 'failed', 'cancelled') then e.eligible_at
+        else p_now end,
+      wake_at = case when o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise') and not e.cancel_requested
+        then p_now + o.wake_after * interval '1 second' end,
+      locked_by = case when o.status = 'executing' and (e.cancel_requested or not e.paused) then e.locked_by end,
+      digest = coalesce(o.digest, e.digest),
+      revision = e.revision + 1,
+      ended_at = case when o.status in ('done', 'failed', 'cancelled') then p_now end,
+      updated_at = p_now
+    from unnest(
+      p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay, p_awaits,
+      p_wake_after, p_digest
+    ) with ordinality as o(
+      id, epoch, status, step, state, attempt, replay, result, error, delay, awaits, wake_after, digest, ord
+    )
+    where o.status is not null and e.id = o.id and e.status = 'executing' and e.locked_by = p_worker and e.lease_epoch = o.epoch
+    returning o.ord::int, e.id, e.status::text, e.status::text <> o.status or e.cancel_requested as is_odd,
+      e.cancel_requested, e.partition_key, e.status = 'runnable' and e.eligible_at <= p_now and not e.paused as is_due
+  )
+  select array_agg(a.ord), array_agg(a.ord) filter (where is_odd), array_agg(a.status) filter (where is_odd),
+    array_agg(a.cancel_requested) filter (where is_odd),
+    array_agg(a.id) filter (where a.status in ('done', 'failed', 'cancelled')),
+    array_agg(a.id) filter (where a.partition_key is not null and a.status <> 'executing'),
+    array_agg(a.partition_key) filter (where a.partition_key is not null and a.status <> 'executing'),
+    coalesce(bool_or(is_due), false)
+  into v_applied, odd, odd_status, odd_cancel, ended, freed, freed_keys, woke
+  from advanced a;
+  if coalesce(cardinality(v_applied), 0) < cardinality(p_id) then
+    fenced := array(
+      select o from generate_series(1, cardinality(p_id)) o where v_applied is null or o <> all (v_applied)
+    );
+  end if;
+end $$;

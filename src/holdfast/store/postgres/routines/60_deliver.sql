@@ -1,0 +1,58 @@
+-- Signals: the target's row is locked first, its inbox written then, and only then is it woken (rulings E2, E5, E12).
+--
+-- One answer a signal, in order: delivered, duplicate, ended, unknown.
+
+create or replace function {schema}.deliver_1(
+  p_target bytea[], p_name text[], p_payload json[], p_dedup text[], out answers text[], out woke boolean
+) language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_locked bigint[];
+  v_delivered int[];
+begin
+  v_locked := array(
+    select id from {schema}.executions where promise = any (p_target) order by id for update
+  );
+  -- From here on a new snapshot: what others committed before we had the locks is seen.
+  with given as materialized (
+    select g.ord::int as ord, g.name, g.payload, g.dedup, e.id as target_id, e.status
+    from unnest(p_target, p_name, p_payload, p_dedup) with ordinality as g(target, name, payload, dedup, ord)
+    join {schema}.executions e on e.promise = g.target and e.id = any (v_locked)
+  ), inserted as (
+    insert into {schema}.signals as s (target_id, name, payload, dedup_key, inserted_at)
+    select target_id, name, payload, dedup, v_now from given
+    where status not in ('done', 'failed', 'cancelled') and not exists (
+      select from {schema}.signal_keys k where k.target_id = given.target_id and k.dedup_key = given.dedup)
+    order by ord
+    on conflict do nothing
+    returning s.target_id, s.dedup_key, s.name
+  ), marked as (
+    -- The first of equals in one call is the one that went in.
+    select given.*, i.target_id is not null
+      and row_number() over (partition by given.target_id, given.dedup order by given.ord) = 1 as is_in
+    from given left join inserted i on i.target_id = given.target_id and i.dedup_key = given.dedup
+  )
+  select array_agg(coalesce(case
+      when m.target_id is null then 'unknown'
+      when m.status in ('done', 'failed', 'cancelled') then 'ended'
+      when m.is_in then 'delivered'
+      else 'duplicate' end) order by g.ord),
+    array_agg(g.ord::int) filter (where m.is_in)
+  into answers, v_delivered
+  from unnest(p_target) with ordinality as g(target, ord) left join marked m on m.ord = g.ord;
+
+  with woken as (
+    update {schema}.executions e
+    set status = 'runnable', eligible_at = v_now, wake_at = null, updated_at = v_now
+    where e.id = any (v_locked) and e.status in ('awaiting_signal', 'awaiting_promise')
+      and exists (
+        select from unnest(p_target, p_name) with ordinality as g(target, name, ord)
+        where g.ord = any (v_delivered) and g.target = e.promise and g.name = any (e.awaits)
+      )
+    returning not e.paused as is_due
+  )
+  select coalesce(bool_or(is_due), false) into woke from woken;
+  if woke then
+    perform {schema}.wake_1('work', v_now);
+  end if;
+end $$;

@@ -1,0 +1,231 @@
+-- One call a flush: every commit whose fence holds, in one transaction (rulings E1, E2, E3).
+--
+--   release_barriers_1  ended children count down their parents' barriers
+--   finish_1            what follows from rows that ended or let go of their key
+--   flush_plain_1       commits that only write their own row, neither parking nor ending a child
+--   flush_1             commits with everything
+--
+-- Separate statements on purpose: one big statement would look at the inbox with the snapshot from before it waited
+-- for the lock, and its parts would not see each other's writes.
+
+-- The parents are locked already, by whoever calls this.
+create or replace function {schema}.release_barriers_1(p_children bigint[], p_now timestamptz, out woke boolean)
+language plpgsql as $$
+begin
+  with released as (
+    update {schema}.executions p set
+      children_pending = greatest(p.children_pending - d.ended, 0),
+      status = case when p.status = 'awaiting_children' and p.children_pending <= d.ended
+        then 'runnable' else p.status end,
+      children_ready = p.children_ready or (p.status = 'awaiting_children' and p.children_pending <= d.ended),
+      eligible_at = case when p.status = 'awaiting_children' and p.children_pending <= d.ended
+        then p_now else p.eligible_at end,
+      wake_at = case when p.status = 'awaiting_children' and p.children_pending <= d.ended then null else p.wake_at end,
+      updated_at = p_now
+    from (
+      select c.parent_id, c.parent_round, count(*) as ended
+      from {schema}.executions c where c.id = any (p_children) and c.parent_id is not null
+      group by c.parent_id, c.parent_round
+    ) d
+    -- Only children of the round that is open: those of an earlier one were given up (ruling E7).
+    where p.id = d.parent_id and p.barrier_round = d.parent_round and p.children_pending > 0
+      and p.status not in ('done', 'failed', 'cancelled')
+    returning p.status = 'runnable' and not p.paused as is_due
+  )
+  select coalesce(bool_or(is_due), false) into woke from released;
+end $$;
+
+create or replace function {schema}.finish_1(
+  p_now timestamptz, p_ended bigint[], p_freed bigint[], p_freed_keys text[], p_woke boolean
+) returns void language plpgsql as $$
+begin
+  if p_ended is not null then
+    delete from {schema}.signals where target_id = any (p_ended);
+    delete from {schema}.signal_keys where target_id = any (p_ended);
+    perform {schema}.wake_1('ended', p_now);
+  end if;
+  if p_freed is not null then
+    perform {schema}.release_keys_1(p_freed_keys, p_freed);
+  end if;
+  if p_woke or p_freed is not null then
+    perform {schema}.wake_1('work', p_now);
+  end if;
+end $$;
+
+create or replace function {schema}.flush_plain_1(
+  p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
+  p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
+  p_awaits text[], p_wake_after double precision[], p_digest text[],
+  out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean
+) language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v record;
+begin
+  select * into v from {schema}.advance_1(
+    p_worker, v_now, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
+    p_awaits, p_wake_after, p_digest);
+  fenced := v.fenced;
+  odd := v.odd;
+  odd_status := v.odd_status;
+  odd_cancel := v.odd_cancel;
+  woke := v.woke or v.freed is not null;
+  if woke or v.ended is not null then
+    perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, v.woke);
+  end if;
+end $$;
+
+create or replace function {schema}.flush_1(
+  p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
+  p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
+  p_awaits text[], p_wake_after double precision[], p_digest text[],
+  p_parents bigint[],
+  p_ignore_ord int[], p_ignore_id bigint[],
+  p_consume_ord int[], p_consume_id bigint[],
+  p_spawn_ord int[], p_spawn_quorum int[], p_child_ord int[],
+  p_promise bytea[], p_kind text[], p_name text[], p_version int[], p_handler bigint[], p_first_step text[],
+  p_first_state json[], p_input_hash text[], p_queue text[], p_priority int[], p_partition_key text[],
+  p_start_delay double precision[], p_at timestamptz[], p_unique_key bytea[], p_unique_scope text[],
+  p_child_digest text[], p_attributes json[], p_paused boolean[],
+  p_signal_ord int[], p_signal_target bytea[], p_signal_name text[], p_signal_payload json[], p_signal_dedup text[],
+  p_line_ord int[], p_line_step text[], p_line_outcome text[], p_line_next_step text[], p_line_attempt int[],
+  p_line_error json[],
+  out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
+  out child_position int[], out child_promise bytea[], out child_collided boolean[], out child_conflict boolean[],
+  out unspawned int[]
+) language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_live int[];          -- positions of the commits whose fence holds
+  v_barred int[];        -- of these, the ones that may not spawn: their cancel was requested
+  v_pending int[];
+  v_round int[];
+  v_runnable int[] := '{}';  -- positions that go on at once instead of parking
+  v_ready bigint[] := '{}';  -- ids whose barrier is open at once
+  v_empty int[];
+  v record;
+  v_woke boolean;
+begin
+  -- Every row that will be touched, in the order of ids.
+  with locked as materialized (
+    select id, status, locked_by, lease_epoch, cancel_requested, barrier_round, children_pending
+    from {schema}.executions
+    where id = any (
+      p_id || p_parents || array(select id from {schema}.executions where promise = any (p_signal_target)))
+    order by id for update
+  ), own as (
+    select o.ord::int, o.status as asked, l.*
+    from unnest(p_id, p_epoch, p_status) with ordinality as o(id, epoch, status, ord)
+    left join locked l on l.id = o.id and l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch = o.epoch
+  )
+  select array_agg(ord) filter (where id is not null), array_agg(ord) filter (where id is null),
+    coalesce(array_agg(ord) filter (
+      where cancel_requested and asked not in ('executing', 'done', 'failed', 'cancelled')), '{}'),
+    array_agg(children_pending order by ord), array_agg(barrier_round order by ord)
+  into v_live, fenced, v_barred, v_pending, v_round
+  from own;
+  woke := false;
+  if v_live is null then
+    return;
+  end if;
+
+  if p_consume_ord <> '{}' then
+    with consumed as (
+      delete from {schema}.signals s using unnest(p_consume_ord, p_consume_id) c(ord, id)
+      where c.ord = any (v_live) and s.id = c.id and s.target_id = p_id[c.ord]
+      returning s.target_id, s.dedup_key
+    )
+    insert into {schema}.signal_keys (target_id, dedup_key)
+      select target_id, dedup_key from consumed where dedup_key like 'u:%' on conflict do nothing;
+  end if;
+
+  if p_spawn_ord <> '{}' then
+    unspawned := array(select o from unnest(p_spawn_ord) o where o = any (v_barred));
+    select array_agg(i.ord), array_agg(i.promise), array_agg(i.collided), array_agg(i.key_conflict)
+    into child_position, child_promise, child_collided, child_conflict
+    from {schema}.insert_1(
+      p_promise, p_kind, p_name, p_version, p_handler, p_first_step, p_first_state, p_input_hash, p_queue, p_priority,
+      p_partition_key, p_start_delay, p_at, p_unique_key, p_unique_scope, p_child_digest, p_attributes, p_paused,
+      array(select p_id[c] from unnest(p_child_ord) c), array(select v_round[c] + 1 from unnest(p_child_ord) c),
+      array(select n.position::int from unnest(p_child_ord) with ordinality n(ord, position)
+            where n.ord = any (v_live) and n.ord <> all (v_barred))
+    ) i;
+    with spawned as (
+      select s.ord, s.quorum, coalesce(c.tried, 0) as tried, coalesce(c.created, 0) as created
+      from unnest(p_spawn_ord, p_spawn_quorum) s(ord, quorum) left join (
+        select n.ord, count(*)::int as tried,
+          count(*) filter (where child_position is null or n.position::int <> all (child_position))::int as created
+        from unnest(p_child_ord) with ordinality n(ord, position) group by n.ord
+      ) c on c.ord = s.ord
+      where s.ord = any (v_live) and s.ord <> all (v_barred)
+    ), opened as (
+      update {schema}.executions e
+      set barrier_round = e.barrier_round + 1, next_child = e.next_child + s.tried,
+        children_pending = least(s.created, coalesce(s.quorum, s.created))
+      from spawned s where e.id = p_id[s.ord]
+      returning s.ord, e.id, e.children_pending
+    )
+    select coalesce(array_agg(ord), '{}'), coalesce(array_agg(id), '{}') into v_empty, v_ready
+    from opened where children_pending = 0;
+    v_runnable := array(select o from unnest(v_empty) o where p_status[o] not in ('done', 'failed', 'cancelled'));
+    woke := child_position is null or cardinality(child_position) < cardinality(p_promise);
+  end if;
+
+  -- Only now, after the lock: a signal that came before it is in the inbox, one that comes after finds the row parked.
+  -- A barrier that its children have already emptied is open as well.
+  select v_runnable || coalesce(array_agg(o.ord::int), '{}'),
+    v_ready || coalesce(array_agg(o.id) filter (where o.status = 'awaiting_children'), '{}')
+  into v_runnable, v_ready
+  from unnest(p_id, p_status, p_awaits) with ordinality as o(id, status, awaits, ord)
+  where o.ord = any (v_live) and o.ord <> all (v_runnable) and (
+    (o.status in ('awaiting_signal', 'awaiting_promise') and exists (
+      select from {schema}.signals s
+      where s.target_id = o.id and s.name = any (o.awaits::text[])
+        and not exists (select from unnest(p_ignore_ord, p_ignore_id) i(ord, id) where i.ord = o.ord and i.id = s.id)))
+    or (o.status = 'awaiting_children' and o.ord <> all (p_spawn_ord) and v_pending[o.ord] = 0));
+  for v_at in 1 .. cardinality(v_runnable) loop
+    p_status[v_runnable[v_at]] := 'runnable';
+  end loop;
+
+  -- An advance that lost its fence finds no row: its epoch is not the row's.
+  select * into v from {schema}.advance_1(
+    p_worker, v_now, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
+    p_awaits, p_wake_after, p_digest);
+  woke := woke or v.woke or v.freed is not null;
+  select array_agg(r.ord), array_agg(r.status), array_agg(r.cancel) into odd, odd_status, odd_cancel
+  from (
+    select x.ord, x.status, x.cancel from unnest(v.odd, v.odd_status, v.odd_cancel) x(ord, status, cancel)
+    union all
+    select o, 'runnable', false from unnest(v_runnable) o where o <> all (coalesce(v.odd, '{}'))
+  ) r;
+  if v_ready <> '{}' then
+    update {schema}.executions set children_ready = true
+    where id = any (v_ready) and status not in ('done', 'failed', 'cancelled');
+  end if;
+
+  if p_line_ord <> '{}' then
+    insert into {schema}.transitions (execution_id, revision, at, step, outcome, next_step, attempt, error)
+      select e.id, e.revision, v_now, n.step, n.outcome, n.next_step, n.attempt, n.error
+      from unnest(p_line_ord, p_line_step, p_line_outcome, p_line_next_step, p_line_attempt, p_line_error)
+        n(ord, step, outcome, next_step, attempt, error)
+      join {schema}.executions e on e.id = p_id[n.ord]
+      where n.ord = any (v_live)
+      on conflict do nothing;
+  end if;
+  if p_signal_ord <> '{}' then
+    select d.woke into v_woke from (
+      select array_agg(s.target order by n) as targets, array_agg(s.name order by n) as names,
+        array_agg(s.payload order by n) as payloads, array_agg(s.dedup order by n) as dedups
+      from unnest(p_signal_ord, p_signal_target, p_signal_name, p_signal_payload, p_signal_dedup)
+        with ordinality s(ord, target, name, payload, dedup, n)
+      where s.ord = any (v_live)
+    ) a cross join lateral {schema}.deliver_1(a.targets, a.names, a.payloads, a.dedups) d
+    where a.targets is not null;
+    woke := woke or coalesce(v_woke, false);
+  end if;
+  if v.ended is not null and p_parents <> '{}' then
+    select b.woke into v_woke from {schema}.release_barriers_1(v.ended, v_now) b;
+    woke := woke or v_woke;
+  end if;
+  perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, woke);
+end $$;

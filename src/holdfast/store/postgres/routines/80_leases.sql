@@ -1,0 +1,184 @@
+-- Leases and timers: giving back, taking back, taking anew.
+--
+-- Rows that go back to the queue keep their place (eligible_at) and free their key.
+
+create or replace function {schema}.reclaim_1(p_worker text, p_ids bigint[], p_epochs bigint[])
+returns table (
+  id bigint, promise bytea, epoch bigint, kind text, name text, version int, handler bigint, queue text,
+  priority smallint, attempt int, partition_key text, revision bigint, step text, state json, crashes int,
+  digest text, awaits text[], timed_out boolean, children_ready boolean, barrier_round int, next_child bigint,
+  cancel_requested boolean, parent_id bigint, signal_ids bigint[], signal_names text[], signal_payloads json[],
+  next_due double precision
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+  v_held bigint[];
+begin
+  -- Waits for whatever the lost connection's backend still does to these rows.
+  select array_agg(l.id) into v_held from (
+    select e.id, e.status, e.locked_by, e.lease_epoch from {schema}.executions e
+    where e.id = any (p_ids) order by e.id for update
+  ) l join unnest(p_ids, p_epochs) c(id, epoch) on c.id = l.id
+  where l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch = c.epoch;
+  return query select * from {schema}.lease_1(p_worker, v_held, {schema}.clock());
+end $$;
+
+-- Locked rows back to runnable, as they were.
+create or replace function {schema}.put_back_1(p_ids bigint[], p_now timestamptz) returns int
+language plpgsql as $$
+declare
+  v_keys text[];
+  v_count int;
+begin
+  with back as (
+    update {schema}.executions e set status = 'runnable', locked_by = null, updated_at = p_now
+    where e.id = any (p_ids) returning e.partition_key
+  )
+  select count(*), array_agg(partition_key) filter (where partition_key is not null) into v_count, v_keys from back;
+  if v_keys is not null then
+    perform {schema}.release_keys_1(v_keys, p_ids);
+  end if;
+  if v_count > 0 then
+    perform {schema}.wake_1('work', p_now);
+  end if;
+  return v_count;
+end $$;
+
+create or replace function {schema}.release_1(p_worker text, p_ids bigint[], p_epochs bigint[]) returns int
+language plpgsql as $$
+declare
+  v_held bigint[];
+begin
+  select array_agg(l.id) into v_held from (
+    select e.id, e.status, e.locked_by, e.lease_epoch from {schema}.executions e
+    where e.id = any (p_ids) order by e.id for update
+  ) l join unnest(p_ids, p_epochs) c(id, epoch) on c.id = l.id
+  where l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch = c.epoch;
+  return {schema}.put_back_1(v_held, {schema}.clock());
+end $$;
+
+create or replace function {schema}.retire_worker_1(p_worker text) returns int
+language plpgsql as $$
+begin
+  -- First the right to lease, then what was leased: a pick that is under way ends before this lock is had.
+  perform from {schema}.workers where id = p_worker for update;
+  delete from {schema}.workers where id = p_worker;
+  return {schema}.put_back_1(
+    array(select id from {schema}.executions where status = 'executing' and locked_by = p_worker
+          order by id for update),
+    {schema}.clock());
+end $$;
+
+create or replace function {schema}.reap_1(
+  p_limit int, p_max_crashes int,
+  out workers text[], out released int, out stranded bytea[], out more boolean
+) language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_dead text[];
+  v_ids bigint[];
+  v_keys text[];
+begin
+  -- While these are locked, no pick of theirs and no beat gets in between.
+  v_dead := array(
+    select id from {schema}.workers where expires_at <= v_now order by id for update skip locked
+  );
+  v_ids := array(
+    select id from {schema}.executions where status = 'executing' and locked_by = any (v_dead)
+    order by id limit p_limit for update skip locked
+  );
+  with taken as (
+    update {schema}.executions e set
+      status = case when e.crashes + 1 >= p_max_crashes then 'stranded' else 'runnable' end::{schema}.status,
+      attempt = e.attempt + 1, crashes = e.crashes + 1, locked_by = null, updated_at = v_now,
+      error = case when e.crashes + 1 >= p_max_crashes then json_build_object(
+        'kind', 'crashed', 'type', 'PoisonClaim', 'message', format(
+          'the worker running step %s was lost %s times in a row without progress, the last was %s; find out what '
+          'kills it, then resume the execution', e.step, e.crashes + 1, e.locked_by)) else e.error end
+    where e.id = any (v_ids)
+    returning e.promise, e.status, e.partition_key
+  )
+  select count(*) filter (where t.status = 'runnable'),
+    coalesce(array_agg(t.promise) filter (where t.status = 'stranded'), '{}'),
+    array_agg(t.partition_key) filter (where t.partition_key is not null)
+  into released, stranded, v_keys
+  from taken t;
+  if v_keys is not null then
+    perform {schema}.release_keys_1(v_keys, v_ids);
+  end if;
+  -- Never before all it held is back, or that would be orphaned.
+  with gone as (
+    delete from {schema}.workers w where w.id = any (v_dead) and not exists (
+      select from {schema}.executions e where e.status = 'executing' and e.locked_by = w.id)
+    returning w.id
+  )
+  select coalesce(array_agg(gone.id order by gone.id), '{}') into workers from gone;
+  more := cardinality(workers) < cardinality(v_dead);
+  if v_ids <> '{}' then
+    perform {schema}.wake_1('work', v_now);
+  end if;
+  if stranded <> '{}' then
+    perform {schema}.wake_1('ended', v_now);
+  end if;
+end $$;
+
+create or replace function {schema}.fire_timers_1(
+  p_limit int, out fired int, out next_due double precision, out woke boolean
+) language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_ids bigint[];
+begin
+  v_ids := array(
+    select id from {schema}.executions where wake_at is not null and wake_at <= v_now
+    order by wake_at limit p_limit for update skip locked
+  );
+  fired := cardinality(v_ids);
+  woke := fired > 0;
+  if woke then
+    update {schema}.executions
+      set status = 'runnable', timed_out = true, eligible_at = v_now, wake_at = null, updated_at = v_now
+      where id = any (v_ids);
+    perform {schema}.wake_1('work', v_now);
+  end if;
+  select greatest(extract(epoch from wake_at - v_now), 0) into next_due
+    from {schema}.executions where wake_at is not null order by wake_at limit 1;
+end $$;
+
+-- The first priority that has a row this worker could take now.
+create or replace function {schema}.waiting_priority_1(p_queues text[], p_handlers bigint[]) returns int
+language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_priority int := -32769;
+begin
+  loop
+    select min(n.priority) into v_priority
+    from unnest(p_queues) q(name) cross join lateral (
+      (select e.priority from {schema}.executions e
+        where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
+          and e.partition_key is null
+        order by e.queue, e.priority limit 1)
+      union all
+      (select e.priority from {schema}.executions e
+        where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
+          and not e.key_blocked and e.partition_key is not null
+        order by e.queue, e.priority limit 1)
+    ) n;
+    exit when v_priority is null or exists (
+      select from unnest(p_queues) q(name) cross join lateral (
+        (select from {schema}.executions e
+          where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
+            and e.partition_key is null and e.eligible_at <= v_now and e.handler = any (p_handlers)
+          limit 1)
+        union all
+        (select from {schema}.executions e
+          where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
+            and not e.key_blocked and e.partition_key is not null and e.eligible_at <= v_now
+            and e.handler = any (p_handlers)
+            and not exists (select from {schema}.partition_locks l where l.key = e.partition_key)
+          limit 1)
+      ) x);
+  end loop;
+  return v_priority;
+end $$;

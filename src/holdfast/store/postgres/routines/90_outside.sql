@@ -1,0 +1,111 @@
+-- What people ask of executions: cancel, pause, resume, purge, and the view of queues.
+
+-- `p_low` and `p_high` are the ranges of ids below the promises, where the descendants are meant too. One answer a
+-- promise, in order: its status now; null: there is none. Who is executing, or delegated, is only asked.
+create or replace function {schema}.cancel_1(p_promises bytea[], p_low bytea[], p_high bytea[]) returns text[]
+language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_ids bigint[];
+  v_ended bigint[];
+  v_keys text[];
+  v_held bigint[];
+  v_woke boolean;
+begin
+  v_ids := array(
+    select id from {schema}.executions where promise = any (p_promises)
+    union
+    select e.id from unnest(p_low, p_high) r(low, high)
+      join {schema}.executions e on e.promise >= r.low and e.promise < r.high
+  );
+  -- With their parents, whose barriers may open; all in the order of ids.
+  perform from {schema}.executions where id = any (v_ids || array(
+    select parent_id from {schema}.executions where id = any (v_ids) and parent_id is not null)) order by id for update;
+  -- A cancel is not held up by a pause.
+  update {schema}.executions set cancel_requested = true, paused = false, updated_at = v_now
+    where id = any (v_ids) and status in ('executing', 'delegated') and not cancel_requested;
+  with ended as (
+    update {schema}.executions e
+    set status = 'cancelled', cancel_requested = true, key_blocked = false, wake_at = null, ended_at = v_now,
+      updated_at = v_now
+    where e.id = any (v_ids) and e.status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
+    returning e.id, e.partition_key
+  )
+  select array_agg(id), array_agg(partition_key) filter (where partition_key is not null) into v_ended, v_keys
+  from ended;
+  if v_ended is not null then
+    if v_keys is not null then
+      perform {schema}.release_keys_1(v_keys, v_ended);
+      perform {schema}.unsettle_keys_1(v_keys);
+    end if;
+    select b.woke into v_woke from {schema}.release_barriers_1(v_ended, v_now) b;
+    perform {schema}.finish_1(v_now, v_ended, null, null, v_woke or v_keys is not null);
+  end if;
+  return array(
+    select e.status::text from unnest(p_promises) with ordinality g(promise, ord)
+    left join {schema}.executions e on e.promise = g.promise order by g.ord
+  );
+end $$;
+
+-- A paused row waits outside its key: it must not be chosen as the head.
+create or replace function {schema}.pause_1(p_promise bytea, p_paused boolean) returns boolean
+language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_id bigint;
+  v_key text;
+  v_runnable boolean;
+begin
+  update {schema}.executions
+    set paused = p_paused and not cancel_requested, key_blocked = false, updated_at = v_now
+    where promise = p_promise and status not in ('done', 'failed', 'cancelled')
+    returning id, partition_key, status = 'runnable' into v_id, v_key, v_runnable;
+  if v_id is null then
+    return false;
+  end if;
+  if v_runnable and p_paused and v_key is not null then
+    perform {schema}.release_keys_1(array[v_key], array[v_id]);
+    perform {schema}.unsettle_keys_1(array[v_key]);
+  end if;
+  if v_runnable then
+    perform {schema}.wake_1('work', v_now);
+  end if;
+  return true;
+end $$;
+
+create or replace function {schema}.resume_1(p_promise bytea) returns boolean
+language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+begin
+  update {schema}.executions
+    set status = 'runnable', crashes = 0, eligible_at = v_now, updated_at = v_now
+    where promise = p_promise and status = 'stranded';
+  if not found then
+    return false;
+  end if;
+  perform {schema}.wake_1('work', v_now);
+  return true;
+end $$;
+
+-- Oldest first. A child of a live parent's open round stays: the parent has still to read it (ruling E7).
+create or replace function {schema}.purge_1(p_age double precision, p_queue text, p_name text, p_limit int) returns int
+language plpgsql as $$
+declare
+  v_ids bigint[];
+begin
+  v_ids := array(
+    select e.id from {schema}.executions e
+    where e.ended_at is not null and e.ended_at <= {schema}.clock() - p_age * interval '1 second'
+      and (p_queue is null or e.queue = p_queue) and (p_name is null or e.name = p_name)
+      and not exists (
+        select from {schema}.executions p
+        where p.id = e.parent_id and p.barrier_round = e.parent_round and p.ended_at is null)
+    order by e.ended_at, e.id limit p_limit for update skip locked
+  );
+  delete from {schema}.signals where target_id = any (v_ids);
+  delete from {schema}.signal_keys where target_id = any (v_ids);
+  delete from {schema}.transitions where execution_id = any (v_ids);
+  delete from {schema}.executions where id = any (v_ids);
+  return cardinality(v_ids);
+end $$;

@@ -1,0 +1,128 @@
+"""From rows of the database to the values of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import asyncpg
+
+from holdfast.core.identity import PATH_NUMBER_BYTES
+from holdfast.core.status import Status
+from holdfast.store.values import (
+    EXECUTIONS,
+    ExecutionClaim,
+    ExecutionView,
+    QueueSettings,
+    QueueStats,
+    Signal,
+    Transition,
+    WorkerInfo,
+)
+
+Row: TypeAlias = asyncpg.Record
+
+
+def claim_of(row: Row) -> ExecutionClaim:
+    """A row of `pick_1` or `reclaim_1`."""
+    awaits = row["awaits"]
+    ids = row["signal_ids"]
+    return ExecutionClaim(
+        table=EXECUTIONS,
+        row=row["id"],
+        epoch=row["epoch"],
+        kind=row["kind"],
+        name=row["name"],
+        version=row["version"],
+        handler=row["handler"],
+        queue=row["queue"],
+        priority=row["priority"],
+        attempt=row["attempt"],
+        partition_key=row["partition_key"],
+        promise=row["promise"],
+        revision=row["revision"],
+        step=row["step"],
+        state=row["state"],
+        crashes=row["crashes"],
+        digest=row["digest"],
+        awaits=None if awaits is None else tuple(awaits),
+        inbox=() if ids is None else tuple(map(Signal, ids, row["signal_names"], row["signal_payloads"])),
+        timed_out=row["timed_out"],
+        children_ready=row["children_ready"],
+        barrier_round=row["barrier_round"],
+        next_child=row["next_child"],
+        cancel_requested=row["cancel_requested"],
+        has_parent=row["parent_id"] is not None,
+        parent_row=row["parent_id"],
+    )
+
+
+def view_of(row: Row) -> ExecutionView:
+    """A row of the block `view`."""
+    awaits = row["awaits"]
+    promise: bytes = row["promise"]
+    return ExecutionView(
+        promise=promise,
+        kind=row["kind"],
+        name=row["name"],
+        version=row["version"],
+        step=row["step"],
+        status=Status(row["status"]),
+        state=row["state"],
+        result=row["result"],
+        error=row["error"],
+        queue=row["queue"],
+        priority=row["priority"],
+        partition_key=row["partition_key"],
+        attempt=row["attempt"],
+        crashes=row["crashes"],
+        revision=row["revision"],
+        lease_epoch=row["lease_epoch"],
+        locked_by=row["locked_by"],
+        awaits=None if awaits is None else tuple(awaits),
+        children_pending=row["children_pending"],
+        barrier_round=row["barrier_round"],
+        # A child's id is its parent's and one number more (DESIGN section 4), also when the parent was purged.
+        parent=None if row["parent_id"] is None else promise[:-PATH_NUMBER_BYTES],
+        cancel_requested=row["cancel_requested"],
+        paused=row["paused"],
+        unique_key=row["unique_key"],
+        digest=row["digest"],
+        attributes=row["attributes"],
+        eligible_at=row["eligible_at"],
+        wake_at=row["wake_at"],
+        inserted_at=row["inserted_at"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def views_in_order(promises: Sequence[bytes], rows: Sequence[Row]) -> list[ExecutionView | None]:
+    found = {view.promise: view for view in map(view_of, rows)}
+    return [found.get(promise) for promise in promises]
+
+
+def transition_of(row: Row) -> Transition:
+    return Transition(**dict(row))
+
+
+def worker_of(row: Row) -> WorkerInfo:
+    return WorkerInfo(**{**dict(row), "queues": tuple(row["queues"])})
+
+
+def queue_of(row: Row, bound: int) -> QueueStats:
+    """A row of the block `queue_stats`; what was counted past `bound` is cut there."""
+    return QueueStats(
+        settings=QueueSettings(
+            name=row["name"],
+            paused=row["paused"],
+            concurrency=row["concurrency"],
+            rate=row["rate"],
+            rate_seconds=row["rate_seconds"],
+        ),
+        runnable=min(row["runnable"], bound),
+        executing=min(row["executing"], bound),
+        oldest_eligible_at=row["oldest_eligible_at"],
+        capped=row["runnable"] > bound or row["executing"] > bound,
+    )

@@ -1,0 +1,101 @@
+-- name: get_many
+select *, status::text as status from {schema}.executions where promise = any ($1::bytea[])
+
+-- name: find
+select *, status::text as status from {schema}.executions
+where promise >= $1 and promise < $2 and octet_length(promise) = 32 + octet_length($3::bytea)
+  and substring(promise from 33) = $3 and ($4::text is null or name = $4)
+order by promise limit $5
+
+-- name: list
+select *, status::text as status from {schema}.executions
+where id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+  and ($4::text is null or queue = $4)
+  and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
+order by id desc limit $6
+
+-- name: list_of_status
+select *, status::text as status from {schema}.executions
+where status = $7::text::{schema}.status
+  and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+  and ($4::text is null or queue = $4)
+  and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
+order by id desc limit $6
+
+-- name: count
+select status::text, count(*) from {schema}.executions
+where ($1::text is null or kind = $1) and ($2::text is null or name = $2) and ($3::text is null or queue = $3)
+  and ($4::bytea is null or parent_id = (select id from {schema}.executions where promise = $4))
+  and ($5::text[] is null or status = any ($5::text[]::{schema}.status[]))
+group by status
+
+-- name: children
+select *, status::text as status from {schema}.executions
+where parent_id = (select id from {schema}.executions where promise = $1)
+  and ($2::int is null or parent_round = $2)
+order by promise
+
+-- name: inbox
+select id, name, payload from {schema}.signals
+where target_id = (select id from {schema}.executions where promise = $1)
+order by id
+
+-- name: history
+select revision, at, step, outcome, next_step, attempt, error from {schema}.transitions
+where execution_id = (select id from {schema}.executions where promise = $1)
+order by revision
+
+-- name: workers
+select w.id, w.host, w.pid, w.queues, w.started_at, w.expires_at, w.expires_at <= {schema}.clock() as is_expired,
+  coalesce(h.executing, 0) as executing
+from {schema}.workers w left join (
+  select locked_by, count(*) as executing from {schema}.executions where status = 'executing' group by locked_by
+) h on h.locked_by = w.id
+order by w.started_at, w.id
+
+-- name: configure_queue
+insert into {schema}.queues (name, paused, concurrency, rate, rate_seconds, tokens, tokens_at)
+select $1, $2, $3, $4, $5, coalesce(greatest($4::float8, 1), 0), {schema}.clock()
+on conflict (name) do update set paused = excluded.paused, concurrency = excluded.concurrency, rate = excluded.rate,
+  rate_seconds = excluded.rate_seconds,
+  -- A new rate starts with a full bucket; an unchanged one keeps its tokens.
+  tokens = case when (queues.rate, queues.rate_seconds) is distinct from (excluded.rate, excluded.rate_seconds)
+    then excluded.tokens else queues.tokens end,
+  tokens_at = case when (queues.rate, queues.rate_seconds) is distinct from (excluded.rate, excluded.rate_seconds)
+    then excluded.tokens_at else queues.tokens_at end
+
+-- name: arm
+insert into {schema}.listeners (id, topic, expires_at)
+values ($1, $2, {schema}.clock() + $3::float8 * interval '1 second')
+on conflict (topic, id) do update set expires_at = excluded.expires_at
+
+-- name: disarm
+delete from {schema}.listeners where id = $1 or expires_at < {schema}.clock() - interval '1 hour'
+
+-- name: queue_stats
+-- Every queue with settings or live rows; the names are found by skipping along the indexes, not by reading them.
+with recursive runnable(name) as (
+  (select queue from {schema}.executions where status = 'runnable' and not paused and partition_key is null
+    order by queue limit 1)
+  union all
+  select (select e.queue from {schema}.executions e
+    where e.status = 'runnable' and not e.paused and e.partition_key is null and e.queue > r.name
+    order by e.queue limit 1)
+  from runnable r where r.name is not null
+), names(name) as (
+  select name from runnable where name is not null
+  union select name from {schema}.queues
+  union select queue from {schema}.executions where status = 'executing'
+  union select queue from {schema}.executions
+    where status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated')
+  union select queue from {schema}.executions where status = 'runnable' and (paused or partition_key is not null)
+)
+select n.name, coalesce(q.paused, false) as paused, q.concurrency, q.rate, coalesce(q.rate_seconds, 1) as rate_seconds,
+  (select count(*) from (
+    select from {schema}.executions e where e.status = 'runnable' and e.queue = n.name limit $1 + 1) c) as runnable,
+  (select count(*) from (
+    select from {schema}.executions e where e.status = 'executing' and e.queue = n.name limit $1 + 1) c) as executing,
+  (select min(e.eligible_at) from {schema}.executions e where e.status = 'runnable' and e.queue = n.name
+    and not e.paused) as oldest_eligible_at
+from names n left join {schema}.queues q on q.name = n.name
+order by n.name

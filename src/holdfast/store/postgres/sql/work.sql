@@ -1,0 +1,57 @@
+-- name: insert
+select * from {schema}.insert_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, '{}', '{}')
+
+-- name: pick
+select * from {schema}.pick_1($1, $2, $3, $4, $5)
+
+-- name: flush_plain
+select * from {schema}.flush_plain_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+
+-- name: flush
+select * from {schema}.flush_1(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
+  $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48,
+  $49, $50, $51)
+
+-- name: deliver
+select * from {schema}.deliver_1($1, $2, $3, $4)
+
+-- name: reclaim
+select * from {schema}.reclaim_1($1, $2, $3)
+
+-- name: release
+select {schema}.release_1($1, $2, $3)
+
+-- name: waiting_priority
+select {schema}.waiting_priority_1($1, $2)
+
+-- name: register_worker
+insert into {schema}.workers (id, host, pid, queues, started_at, expires_at)
+select $1, $2, $3, $4, now, now + $5::float8 * interval '1 second' from {schema}.clock() now
+
+-- name: beat
+update {schema}.workers set expires_at = {schema}.clock() + $2::float8 * interval '1 second' where id = $1
+
+-- name: retire_worker
+select {schema}.retire_worker_1($1)
+
+-- name: reap
+select * from {schema}.reap_1($1, $2)
+
+-- name: fire_timers
+select * from {schema}.fire_timers_1($1)
+
+-- name: cancel
+select unnest({schema}.cancel_1($1, $2, $3))
+
+-- name: pause
+select {schema}.pause_1($1, $2)
+
+-- name: resume
+select {schema}.resume_1($1)
+
+-- name: purge
+select {schema}.purge_1($1, $2, $3, $4)
+
+-- name: now_us
+select (extract(epoch from {schema}.clock()) * 1000000)::bigint

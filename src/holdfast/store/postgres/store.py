@@ -1,0 +1,32 @@
+"""The store on PostgreSQL. Every write is one call of a routine (routines/*.sql): one round trip and one commit.
+
+- `ledger.py`: life, `connections.py` and their errors, `migrate.py`, `ears.py`
+- `work.py`: insert, pick, flush, deliver; `flush.py` and `columns.py` turn values into arrays
+- `outside.py`: leases, timers, cancel, pause, purge, queues
+- `reading.py`: looking; `rows.py` turns rows into values
+"""
+
+from __future__ import annotations
+
+from holdfast.store.postgres.outside import Outside
+from holdfast.store.postgres.reading import Reading
+from holdfast.store.postgres.work import Work
+
+
+class PostgresStore(Work, Outside, Reading):
+    """A ledger in one schema of a PostgreSQL database.
+
+    `pooled` (or `pgbouncer=true` in the URL): a pooler in transaction mode is in between; then `listen_url` should
+    lead past it, for notifications need a session. `listen=False` does without them, at the cost of polling.
+    """
+
+    def sibling(self) -> PostgresStore:
+        url, listen_url = self._given_urls
+        return PostgresStore(
+            url,
+            schema=self._schema,
+            connections=self._size,
+            pooled=self._address.pooled,
+            listen=self._listens,
+            listen_url=listen_url,
+        )

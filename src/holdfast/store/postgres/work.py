@@ -1,0 +1,130 @@
+"""What workers and starters do all day: insert, pick, flush, deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.core.crashpoints import reach
+from holdfast.core.errors import StoreError
+from holdfast.core.status import TERMINAL, Status
+from holdfast.store.effects import Commit
+from holdfast.store.postgres.columns import execution_columns, signal_columns
+from holdfast.store.postgres.flush import build_call, read_answer
+from holdfast.store.postgres.ledger import Ledger
+from holdfast.store.postgres.rows import claim_of
+from holdfast.store.values import (
+    Delivery,
+    ExecutionClaim,
+    Flushed,
+    Inserted,
+    NewExecution,
+    NewSignal,
+    Picked,
+    QueueRoom,
+    Topic,
+)
+
+if TYPE_CHECKING:
+    from holdfast.store.postgres.connections import Connection
+
+INSERT_CHUNK = 5_000
+
+
+class Work(Ledger):
+    async def insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
+        if not rows:
+            return []
+        reach("insert.before")
+        async with self._connections.any("insert executions") as connection:
+            if len(rows) <= INSERT_CHUNK:
+                answers = await self._insert_chunk(connection, rows)
+            else:
+                answers = []
+                async with connection.transaction():
+                    for start in range(0, len(rows), INSERT_CHUNK):
+                        answers += await self._insert_chunk(connection, rows[start : start + INSERT_CHUNK])
+        reach("insert.after")
+        self._tell(Topic.WORK)
+        return answers
+
+    async def _insert_chunk(self, connection: Connection, rows: Sequence[NewExecution]) -> list[Inserted]:
+        answers = [Inserted(row.promise, True) for row in rows]
+        for found in await connection.fetch(self._sql["insert"], *execution_columns(rows)):
+            answers[found["ord"] - 1] = Inserted(found["promise"], False, found["collided"], found["key_conflict"])
+        return answers
+
+    async def pick(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> Picked:
+        reach("pick.before")
+        async with self._connections.any("pick") as connection:
+            rows = await connection.fetch(
+                self._sql["pick"],
+                worker,
+                [queue.name for queue in queues],
+                [queue.room for queue in queues],
+                handlers,
+                limit,
+            )
+        reach("pick.after")
+        next_due: float | None = rows[-1]["next_due"]
+        if next_due == -1:
+            return Picked([], worker_lost=True)
+        return Picked([claim_of(row) for row in rows[:-1]], next_due)
+
+    async def flush(self, worker: str, commits: Sequence[Commit]) -> Flushed:
+        if not commits:
+            return Flushed([])
+        call = build_call(commits)
+        reach("flush.before")
+        async with self._connections.flush() as connection:
+            answer = await connection.fetchrow(self._sql[call.block], worker, *call.arguments)
+        reach("flush.after")
+        assert answer is not None, f"{call.block} answers one row"
+        flushed = read_answer(call, answer)
+        if flushed.woke:
+            self._tell(Topic.WORK)
+        if any(receipt.status in TERMINAL or receipt.status is Status.STRANDED for receipt in flushed.receipts):
+            self._tell(Topic.ENDED)
+        return flushed
+
+    def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
+        raise StoreError(
+            f"{self.url} cannot commit on the calling thread, {len(commits)} commits of worker {worker} were not "
+            "written: await flush() where commits_inline is false"
+        )
+
+    async def reclaim(self, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
+        async with self._connections.any("reclaim") as connection:
+            rows = await connection.fetch(
+                self._sql["reclaim"], worker, [claim.row for claim in claims], [claim.epoch for claim in claims]
+            )
+        found = {row["id"]: claim_of(row) for row in rows}
+        return [found.get(claim.row) for claim in claims]
+
+    async def release(self, worker: str, claims: Sequence[ExecutionClaim]) -> int:
+        reach("release.before")
+        async with self._connections.any("release claims") as connection:
+            released: int = await connection.fetchval(
+                self._sql["release"], worker, [claim.row for claim in claims], [claim.epoch for claim in claims]
+            )
+        reach("release.after")
+        if released:
+            self._tell(Topic.WORK)
+        return released
+
+    async def waiting_priority(self, queues: Sequence[str], handlers: Sequence[int]) -> int | None:
+        async with self._connections.any("look for waiting work") as connection:
+            priority: int | None = await connection.fetchval(self._sql["waiting_priority"], queues, handlers)
+            return priority
+
+    async def deliver(self, signals: Sequence[NewSignal]) -> list[Delivery]:
+        if not signals:
+            return []
+        reach("deliver.before")
+        async with self._connections.any("deliver signals") as connection:
+            answer = await connection.fetchrow(self._sql["deliver"], *signal_columns(signals))
+        reach("deliver.after")
+        assert answer is not None, "deliver answers one row"
+        if answer["woke"]:
+            self._tell(Topic.WORK)
+        return [Delivery(word) for word in answer["answers"]]
