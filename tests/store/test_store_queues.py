@@ -1,0 +1,150 @@
+"""Queues: limits over all workers, pause, and what waits in them (issue's engine section; seed section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.store.base import Store
+from holdfast.store.values import QueueSettings
+from holdfast.testing.hand import Hand, done, go, keep, park, promise_of, row
+from holdfast.testing.stores import Stores
+
+
+async def test_a_paused_queue_gives_nothing_until_it_goes_on(hand: Hand, store: Store) -> None:
+    await store.configure_queue(QueueSettings(name="default", paused=True))
+    await hand.insert(row("a"), row("b", queue="other"))
+    assert [claim.promise for claim in await hand.pick(queues=["default", "other"])] == [promise_of("b")]
+    await store.configure_queue(QueueSettings(name="default"))
+    assert [claim.promise for claim in await hand.pick()] == [promise_of("a")]
+
+
+async def test_a_concurrency_limit_holds_over_all_workers(hand: Hand, rival: Hand, store: Store) -> None:
+    await store.configure_queue(QueueSettings(name="default", concurrency=3))
+    await hand.insert(*(row(str(n)) for n in range(6)))
+    first = await hand.pick(2)
+    second = await rival.pick(5)
+    assert (len(first), len(second)) == (2, 1)
+    assert await hand.pick() == []
+    await hand.apply(first[0], done())
+    assert len(await rival.pick()) == 1
+
+
+@pytest.mark.parametrize("advance", [done(), go(delay=60), park("x")], ids=["done", "next-later", "await"])
+async def test_a_place_is_free_again_when_the_row_is_given_up(hand: Hand, store: Store, advance: object) -> None:
+    await store.configure_queue(QueueSettings(name="default", concurrency=1))
+    await hand.insert(row("a"), row("b"))
+    claim = await hand.take()
+    await hand.apply(claim, keep())
+    assert await hand.pick() == [], "a kept lease keeps its place"
+    await hand.apply(claim, advance)  # type: ignore[arg-type]
+    assert len(await hand.pick()) == 1
+
+
+async def test_racing_pickers_stay_within_the_limit(stores: Stores, hand: Hand) -> None:
+    rival = await Hand(await stores.another(), "w2").start()
+    await stores.store.configure_queue(QueueSettings(name="default", concurrency=5))
+    await hand.insert(*(row(str(n)) for n in range(20)))
+    for _ in range(3):
+        both = await asyncio.gather(hand.pick(4), rival.pick(4))
+        assert sum(map(len, both)) == 5
+        for worker, claims in zip((hand, rival), both, strict=True):
+            for claim in claims:
+                await worker.apply(claim, done())
+
+
+async def test_a_limit_of_one_queue_is_not_one_of_the_others(hand: Hand, store: Store) -> None:
+    await store.configure_queue(QueueSettings(name="slow", concurrency=1))
+    await hand.insert(*(row(f"s{n}", queue="slow", priority=-1) for n in range(3)), *(row(f"f{n}") for n in range(3)))
+    queues = [claim.queue for claim in await hand.pick(queues=["slow", "default"])]
+    assert sorted(queues) == ["default"] * 3 + ["slow"]
+
+
+async def test_a_limit_taken_away_is_gone(hand: Hand, store: Store) -> None:
+    await store.configure_queue(QueueSettings(name="default", concurrency=1, rate=1, rate_seconds=60))
+    await hand.insert(*(row(str(n)) for n in range(5)))
+    assert len(await hand.pick()) == 1
+    await store.configure_queue(QueueSettings(name="default"))
+    assert len(await hand.pick()) == 4
+
+
+async def test_a_lowered_limit_lets_the_running_finish(hand: Hand, store: Store) -> None:
+    await hand.insert(*(row(str(n)) for n in range(6)))
+    claims = await hand.pick(3)
+    await store.configure_queue(QueueSettings(name="default", concurrency=2))
+    assert await hand.pick() == []
+    await hand.apply(claims[0], done())
+    assert await hand.pick() == []
+    await hand.apply(claims[1], done())
+    assert len(await hand.pick()) == 1
+
+
+async def test_a_rate_is_a_bucket_that_fills_with_time(stores: Stores, hand: Hand, rival: Hand) -> None:
+    """A burst of `rate`, then `rate` a period, over all workers."""
+    await stores.store.configure_queue(QueueSettings(name="default", rate=4, rate_seconds=8))
+    await hand.insert(*(row(str(n)) for n in range(30)))
+    assert len(await hand.pick(3)) == 3
+    assert len(await rival.pick(3)) == 1
+    assert await hand.pick() == []
+    await stores.advance(2)
+    assert len(await hand.pick()) == 1
+    await stores.advance(6)
+    assert len(await hand.pick()) == 3
+
+
+async def test_a_bucket_holds_no_more_than_one_period(stores: Stores, hand: Hand) -> None:
+    await stores.store.configure_queue(QueueSettings(name="default", rate=3))
+    await hand.insert(*(row(str(n)) for n in range(10)))
+    await stores.advance(20)
+    assert len(await hand.pick()) == 3
+
+
+async def test_looking_at_an_empty_queue_uses_up_nothing(stores: Stores, hand: Hand) -> None:
+    await stores.store.configure_queue(QueueSettings(name="default", rate=2, rate_seconds=60))
+    for _ in range(5):
+        assert await hand.pick() == []
+    await hand.insert(*(row(str(n)) for n in range(5)))
+    assert len(await hand.pick()) == 2
+
+
+async def test_settings_stay_as_they_were_last_given(hand: Hand, store: Store) -> None:
+    first = QueueSettings(name="q", paused=True, concurrency=3, rate=2.5, rate_seconds=10)
+    await store.configure_queue(first)
+    assert [stats.settings for stats in await store.queues()] == [first]
+    second = QueueSettings(name="q", concurrency=4)
+    await store.configure_queue(second)
+    assert [stats.settings for stats in await store.queues()] == [second]
+
+
+async def test_a_rate_set_again_does_not_refill_the_bucket(stores: Stores, hand: Hand) -> None:
+    """Every worker may configure its queues when it starts."""
+    settings = QueueSettings(name="default", rate=2, rate_seconds=60)
+    await stores.store.configure_queue(settings)
+    await hand.insert(*(row(str(n)) for n in range(5)))
+    assert len(await hand.pick()) == 2
+    await stores.store.configure_queue(settings)
+    assert await hand.pick() == []
+
+
+async def test_queues_are_listed_with_what_waits_in_them(stores: Stores, hand: Hand) -> None:
+    oldest = stores.clock.now
+    await hand.insert(row("a"), row("b", delay=60), row("c"), row("x", queue="one"), row("y", queue="ended"))
+    await hand.insert(row("p", queue="parked"))
+    await hand.apply(await hand.take(queues=["ended"]), done())
+    await hand.apply(await hand.take(queues=["parked"]), park("go"))
+    await hand.take(queues=["one"])
+    await stores.advance(5)
+    await stores.store.configure_queue(QueueSettings(name="empty", concurrency=1))
+    stats = {one.settings.name: one for one in await stores.store.queues()}
+    assert set(stats) == {"default", "one", "empty", "parked"}, "every queue with settings or live rows"
+    counts = {name: (one.runnable, one.executing) for name, one in stats.items()}
+    assert counts == {"default": (3, 0), "one": (0, 1), "empty": (0, 0), "parked": (0, 0)}
+    assert stats["default"].oldest_eligible_at == oldest
+    assert stats["one"].oldest_eligible_at is None
+    assert stats["default"].settings == QueueSettings(name="default")
+    assert not any(one.capped for one in stats.values())
+
+
+async def test_a_ledger_without_work_has_no_queues(store: Store) -> None:
+    assert await store.queues() == []
