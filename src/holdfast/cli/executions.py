@@ -1,0 +1,201 @@
+"""Looking at executions: `list`, `show`, `history`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from holdfast.cli import shapes
+from holdfast.cli.invocation import Invocation, Ledger, shared
+from holdfast.cli.output import Cell, Grid, Output, Value
+from holdfast.core.codec import decode_error
+from holdfast.core.identity import PromiseId
+from holdfast.core.status import Status
+from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition
+
+CHILDREN_SHOWN = 20
+LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "NOTE")
+
+
+@click.command("list")
+@click.option(
+    "--status", "statuses", multiple=True, type=click.Choice([s.value for s in Status]), help="May be repeated."
+)
+@click.option("--name", help="Of this definition.")
+@click.option("--queue", help="Of this queue.")
+@click.option("--kind", help="Of this kind: machine.")
+@click.option("--parent", metavar="ID", help="The children of this execution.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many at most.")
+@click.option("--cursor", help="Go on where an earlier list ended.")
+@shared
+def list_command(
+    call: Invocation,
+    statuses: tuple[str, ...],
+    name: str | None,
+    queue: str | None,
+    kind: str | None,
+    parent: str | None,
+    limit: int,
+    cursor: str | None,
+) -> None:
+    """List executions, newest first."""
+
+    async def read(ledger: Ledger) -> tuple[Page, datetime]:
+        of = None if parent is None else (await ledger.find(parent)).id.to_bytes()
+        where = ExecutionFilter(kind=kind, name=name, queue=queue, statuses=tuple(map(Status, statuses)), parent=of)
+        return await ledger.store.browse(where, limit, cursor), ledger.now
+
+    page, now = call.run(read)
+    out = call.out
+    if out.as_json:
+        out.json({"executions": [shapes.summary(view) for view in page.items], "cursor": page.cursor})
+        return
+    is_filtered = any((statuses, name, queue, kind, parent, cursor))
+    empty = "no execution fits" if is_filtered else "the ledger is empty: nothing was started yet"
+    out.grid(execution_grid(page.items), now=now, empty=empty)
+    if page.cursor is not None:
+        out.line(f"there are more: --cursor {page.cursor}", "dim")
+
+
+@click.command("show")
+@click.argument("execution", metavar="ID")
+@shared
+def show_command(call: Invocation, execution: str) -> None:
+    """Show one execution: ID is its id, or any prefix of it that fits no other."""
+
+    async def read(ledger: Ledger) -> tuple[ExecutionView, list[Signal], list[ExecutionView], datetime]:
+        handle = await ledger.find(execution)
+        view = await handle.describe()
+        inbox = await ledger.store.inbox(view.promise)
+        children = await ledger.store.children(view.promise)
+        return view, inbox, children, ledger.now
+
+    view, inbox, children, now = call.run(read)
+    if call.as_json:
+        call.out.json(shapes.details(view, inbox, children))
+    else:
+        _print_details(call.out, view, inbox, children, now)
+
+
+@click.command("history")
+@click.argument("execution", metavar="ID")
+@shared
+def history_command(call: Invocation, execution: str) -> None:
+    """Show every committed step of a machine that keeps its history (`history=True`)."""
+
+    async def read(ledger: Ledger) -> tuple[str, str, Sequence[Transition], datetime]:
+        handle = await ledger.find(execution)
+        return str(handle.id), handle.label, await handle.history(), ledger.now
+
+    promise, label, lines, now = call.run(read)
+    if call.as_json:
+        call.out.json({"id": promise, "label": label, "transitions": [shapes.transition(line) for line in lines]})
+        return
+    rows: list[list[Value]] = [
+        [line.revision, line.at, line.step, line.attempt, line.outcome, line.next_step, _error_note(line.error)]
+        for line in lines
+    ]
+    columns = ("REVISION", "AT", "STEP", "ATTEMPT", "OUTCOME", "NEXT", "ERROR")
+    empty = f"{label} has no history: nothing is committed yet, or its machine was not declared with history=True"
+    call.out.grid(Grid(columns, rows, frozenset({"REVISION", "ATTEMPT"})), now=now, empty=empty)
+
+
+# ---------------------------------------------------------------------- how they look
+
+
+def execution_grid(views: Sequence[ExecutionView]) -> Grid:
+    rows: list[list[Value]] = [
+        [
+            Cell(shapes.label_of(view), "bold"),
+            view.status,
+            view.step,
+            view.attempt,
+            view.queue,
+            view.updated_at,
+            _note(view),
+        ]
+        for view in views
+    ]
+    return Grid(LIST_COLUMNS, rows, frozenset({"ATTEMPT"}))
+
+
+def _note(view: ExecutionView) -> Value:
+    """What a person would ask next."""
+    notes = []
+    if view.paused and not view.status.is_terminal:
+        notes.append("paused")
+    if view.cancel_requested and not view.status.is_terminal:
+        notes.append("cancel requested")
+    if view.awaits and view.status is Status.AWAITING_SIGNAL:
+        notes.append(f"awaits {', '.join(view.awaits)}")
+    if view.children_pending and view.status is Status.AWAITING_CHILDREN:
+        notes.append(f"awaits {view.children_pending} of its children")
+    if view.error is not None and view.status is not Status.DONE:
+        return Cell("; ".join([*notes, str(decode_error(view.error))]), "red")
+    return "; ".join(notes) or None
+
+
+def _error_note(text: str | None) -> Value:
+    return None if text is None else Cell(str(decode_error(text)), "red")
+
+
+def _print_details(
+    out: Output, view: ExecutionView, inbox: Sequence[Signal], children: Sequence[ExecutionView], now: datetime
+) -> None:
+    out.heading(shapes.label_of(view))
+    out.pairs(_facts(view), now=now)
+    if view.error is not None:
+        record = decode_error(view.error)
+        out.blank()
+        out.heading("error")
+        out.line(f"  {record}", "red")
+        out.block("\n".join([*(f"caused by {cause}" for cause in record.causes), *record.traceback]), indent="    ")
+    for name, text in (("state", view.state), ("result", view.result)):
+        if text is not None:
+            out.blank()
+            out.heading(name)
+            out.block(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+    if inbox:
+        out.blank()
+        out.heading(f"inbox ({len(inbox)})")
+        for signal in inbox:
+            out.line(f"  {signal.name}  {signal.payload}")
+    if children:
+        out.blank()
+        out.heading(f"children ({len(children)})")
+        out.grid(execution_grid(children[:CHILDREN_SHOWN]), now=now, empty="")
+        if len(children) > CHILDREN_SHOWN:
+            out.line(f"and {len(children) - CHILDREN_SHOWN} more: holdfast list --parent {shapes.id_of(view).short}")
+
+
+def _facts(view: ExecutionView) -> list[tuple[str, Value]]:
+    awaits = ", ".join(view.awaits) if view.awaits and view.status is Status.AWAITING_SIGNAL else None
+    return [
+        ("id", str(shapes.id_of(view))),
+        ("kind", f"{view.kind}, version {view.version}"),
+        ("status", view.status),
+        ("paused", "yes" if view.paused else None),
+        ("cancel requested", "yes" if view.cancel_requested and not view.status.is_terminal else None),
+        ("step", view.step),
+        ("attempt", view.attempt or None),
+        ("crashes", view.crashes or None),
+        ("awaits", awaits),
+        ("children pending", view.children_pending or None),
+        ("parent", None if view.parent is None else PromiseId.from_bytes(view.parent).short),
+        ("queue", view.queue),
+        ("priority", view.priority or None),
+        ("partition key", view.partition_key),
+        ("unique key", None if view.unique_key is None else view.unique_key.decode("utf-8", "backslashreplace")),
+        ("attributes", view.attributes),
+        ("worker", view.locked_by),
+        ("revision", view.revision),
+        ("inserted", view.inserted_at),
+        ("eligible", view.eligible_at if view.status is Status.RUNNABLE else None),
+        ("wakes", view.wake_at),
+        ("started", view.started_at),
+        ("ended", view.ended_at),
+        ("updated", view.updated_at),
+    ]

@@ -1,0 +1,105 @@
+"""The program `holdfast`: its commands, and what happens to their errors.
+
+Each command lives in the module of its topic and is imported when it is used, so that `holdfast --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from holdfast import __version__
+from holdfast.cli.exits import Exit, code_of, one_line
+from holdfast.cli.invocation import shared_options
+from holdfast.core.errors import HoldfastError
+
+# In the order of `--help`: name, where it is, one line of help.
+COMMANDS: Final = {
+    "demo": ("holdfast.cli.demo.command:demo_command", "Watch orders finish although their worker is killed."),
+    "worker": ("holdfast.cli.worker:worker_command", "Work on the executions of an app."),
+    "list": ("holdfast.cli.executions:list_command", "List executions, newest first."),
+    "show": ("holdfast.cli.executions:show_command", "Show one execution."),
+    "history": ("holdfast.cli.executions:history_command", "Show the committed steps of a machine."),
+    "signal": ("holdfast.cli.control:signal_command", "Send a signal to an execution."),
+    "cancel": ("holdfast.cli.control:cancel_command", "Cancel an execution."),
+    "pause": ("holdfast.cli.control:pause_command", "Keep an execution from being worked on."),
+    "resume": ("holdfast.cli.control:resume_command", "Let a paused or stranded execution go on."),
+    "queues": ("holdfast.cli.queues:queues_group", "List queues, set their limits, pause and resume them."),
+    "workers": ("holdfast.cli.upkeep:workers_command", "List the workers."),
+    "gc": ("holdfast.cli.upkeep:gc_command", "Delete executions that ended long ago."),
+    "migrate": ("holdfast.cli.upkeep:migrate_command", "Create a ledger, or bring it up to date."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; imports the one that is used."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+@shared_options
+def holdfast() -> None:
+    """Durable execution: look at a ledger, steer what is in it, and work on it.
+
+    An ID is `Name/4f7a9c21`, or any prefix of its digits that fits only one execution. Exit codes: 0 done, 1 could
+    not be done, 2 wrong use, 3 no such id or ambiguous, 4 the ledger cannot be used.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of one call of the program."""
+    try:
+        answer = holdfast.main(arguments, prog_name="holdfast", standalone_mode=False)
+        return answer if isinstance(answer, int) else Exit.OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return Exit.WRONG_USE
+    except click.ClickException as error:
+        return _complain(_usage_line(error), Exit.WRONG_USE)
+    except HoldfastError as error:
+        return _complain(one_line(error), code_of(error))
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of a pipe has left (`holdfast list | head`); Python must not complain again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+
+
+def _usage_line(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    text = " ".join(error.format_message().split()).rstrip(".")
+    return text if context is None else f"{text}; see `{context.command_path} --help`"
+
+
+def _complain(text: str, code: Exit) -> int:
+    print(f"holdfast: {text}", file=sys.stderr)
+    return code
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Queues and their limits, which hold over all workers together: `queues list|set|pause|resume`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+from msgspec.structs import replace
+
+from holdfast.cli import shapes
+from holdfast.cli.exits import CommandError, Exit
+from holdfast.cli.invocation import Invocation, Ledger, shared
+from holdfast.cli.output import Cell, Grid, Value
+from holdfast.core.durations import format_duration, parse_duration
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.models.options import check_queue
+from holdfast.store.values import QueueSettings, QueueStats
+
+
+@click.group("queues", invoke_without_command=True)
+@shared
+@click.pass_context
+def queues_group(context: click.Context, call: Invocation) -> None:
+    """List queues, set their limits, pause and resume them."""
+    if context.invoked_subcommand is None:
+        _list(call)
+
+
+@queues_group.command("list")
+@shared
+def list_queues(call: Invocation) -> None:
+    """List every queue that has limits or live executions."""
+    _list(call)
+
+
+def _list(call: Invocation) -> None:
+    async def read(ledger: Ledger) -> tuple[list[QueueStats], datetime]:
+        return await ledger.store.queues(), ledger.now
+
+    found, now = call.run(read)
+    if call.as_json:
+        call.out.json({"queues": [shapes.queue(stats) for stats in found]})
+        return
+    rows: list[list[Value]] = [
+        [
+            Cell(stats.settings.name, "bold"),
+            Cell("paused", "yellow") if stats.settings.paused else "open",
+            f"{stats.runnable}+" if stats.capped else stats.runnable,
+            stats.executing,
+            "-" if stats.settings.concurrency is None else stats.settings.concurrency,
+            _rate_text(stats.settings),
+            stats.oldest_eligible_at,
+        ]
+        for stats in found
+    ]
+    columns = ("QUEUE", "STATE", "RUNNABLE", "EXECUTING", "CONCURRENCY", "RATE", "OLDEST DUE")
+    grid = Grid(columns, rows, frozenset({"RUNNABLE", "EXECUTING", "CONCURRENCY"}))
+    call.out.grid(grid, now=now, empty="no queue has limits or live executions")
+
+
+@queues_group.command("set")
+@click.argument("name", metavar="QUEUE")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Executions at work at most, over all workers.")
+@click.option("--no-concurrency", is_flag=True, help="Lift the limit.")
+@click.option("--rate", metavar="N/TIME", help="Executions begun at most in a time: 100/s, 5000/1h.")
+@click.option("--no-rate", is_flag=True, help="Lift the limit.")
+@shared
+def set_queue(
+    call: Invocation, name: str, concurrency: int | None, no_concurrency: bool, rate: str | None, no_rate: bool
+) -> None:
+    """Set the limits of a queue; what is not named stays as it is."""
+    if concurrency is not None and no_concurrency:
+        raise click.UsageError("--concurrency and --no-concurrency contradict each other")
+    if rate is not None and no_rate:
+        raise click.UsageError("--rate and --no-rate contradict each other")
+    if concurrency is None and rate is None and not no_concurrency and not no_rate:
+        raise click.UsageError("nothing to set: give --concurrency, --rate, --no-concurrency or --no-rate")
+    changes: dict[str, object] = {}
+    if concurrency is not None or no_concurrency:
+        changes["concurrency"] = concurrency
+    if rate is not None:
+        changes["rate"], changes["rate_seconds"] = _parse_rate(rate)
+    elif no_rate:
+        changes["rate"], changes["rate_seconds"] = None, 1.0
+    _change(call, name, changes)
+
+
+@queues_group.command("pause")
+@click.argument("name", metavar="QUEUE")
+@shared
+def pause_queue(call: Invocation, name: str) -> None:
+    """Let no worker take anything from a queue, until `queues resume`."""
+    _change(call, name, {"paused": True})
+
+
+@queues_group.command("resume")
+@click.argument("name", metavar="QUEUE")
+@shared
+def resume_queue(call: Invocation, name: str) -> None:
+    """Open a paused queue again."""
+    _change(call, name, {"paused": False})
+
+
+def _change(call: Invocation, name: str, changes: dict[str, object]) -> None:
+    check_queue(name)
+
+    async def change(ledger: Ledger) -> QueueSettings:
+        known = {stats.settings.name: stats.settings for stats in await ledger.store.queues()}
+        settings = replace(known.get(name, QueueSettings(name=name)), **changes)
+        await ledger.store.configure_queue(settings)
+        return settings
+
+    settings = call.run(change)
+    if call.as_json:
+        call.out.json(
+            {
+                "name": settings.name,
+                "paused": settings.paused,
+                "concurrency": settings.concurrency,
+                "rate": settings.rate,
+                "rate_seconds": None if settings.rate is None else settings.rate_seconds,
+            }
+        )
+        return
+    state = "paused" if settings.paused else "open"
+    most = "no limit" if settings.concurrency is None else f"at most {settings.concurrency} at work"
+    rate = "any rate" if settings.rate is None else f"at most {_rate_text(settings)}"
+    call.out.line(f"queue {settings.name} is {state}: {most}, {rate}")
+
+
+def _rate_text(settings: QueueSettings) -> str:
+    return "-" if settings.rate is None else f"{settings.rate:g}/{format_duration(settings.rate_seconds)}"
+
+
+def _parse_rate(text: str) -> tuple[float, float]:
+    number, slash, period = text.partition("/")
+    try:
+        rate = float(number)
+        length = parse_duration(period if period[:1].isdigit() else f"1{period}") if slash else 1.0
+    except (ValueError, InvalidArgumentError):
+        rate = length = 0.0
+    if not 0 < rate < float("inf") or not length > 0:
+        raise CommandError(f"{text!r} is no rate: write 100/s, 20/m or 5000/1h", Exit.WRONG_USE)
+    return rate, length

@@ -1,0 +1,153 @@
+"""`holdfast worker MODULE:APP`: work on an app's executions until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+import click
+
+from holdfast.app import DATABASE_VARIABLE, App
+from holdfast.cli.database import Database
+from holdfast.cli.exits import CommandError, Exit, one_line, redacted
+from holdfast.cli.invocation import Invocation, shared
+from holdfast.core.durations import parse_duration
+from holdfast.core.errors import ConfigurationError, HoldfastError
+from holdfast.engine.settings import WorkerSettings
+from holdfast.store import store_from_url
+
+T = TypeVar("T")
+
+STEP_THREADS: Final = "holdfast-step"  # how the engine names the threads of plain `def` steps
+
+
+@click.command("worker")
+@click.argument("target", metavar="MODULE:APP")
+@click.option("--queue", "queues", multiple=True, help="Work on this queue; may be repeated.  [default: default]")
+@click.option("--concurrency", type=click.IntRange(min=1), default=100, show_default=True, help="At work at a time.")
+@click.option("--lease", metavar="TIME", default="30s", show_default=True, help="Silence after which others take over.")
+@click.option("--drain", metavar="TIME", default="30s", show_default=True, help="How long a stopping worker waits.")
+@shared
+def worker_command(
+    call: Invocation, target: str, queues: tuple[str, ...], concurrency: int, lease: str, drain: str
+) -> None:
+    """Work on the executions of an app, such as `orders:app`, found from the current folder.
+
+    SIGTERM or Ctrl-C lets every execution at work finish its step, a second one stops at once; nothing is lost
+    either way. Settings of the app's own, such as its store, are left as they are.
+    """
+    settings = WorkerSettings(
+        queues=list(queues) or ["default"],
+        concurrency=concurrency,
+        lease_seconds=parse_duration(lease),
+        drain_seconds=parse_duration(drain),
+    )
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    database = call.database()
+    app = load_app(target, database)
+    run_on_fast_loop(lambda: _work(call, app, settings, database if call.database_flag else None))
+    _leave_stuck_threads()
+
+
+async def _work(call: Invocation, app: App, settings: WorkerSettings, wanted: Database | None) -> None:
+    try:
+        store = await app.store()
+        if wanted is not None and store.url != store_from_url(wanted.url).url:
+            raise CommandError(
+                f"the app {app.name!r} names its own store, {store.url}, but --database is {redacted(wanted.url)}: "
+                "leave out one of the two",
+                Exit.WRONG_USE,
+            )
+        worker = await app.make_worker(settings)
+        queues = list(settings.queue_limits())
+        facts = {"app": app.name, "database": store.url, "queues": queues, "concurrency": settings.concurrency}
+        _say(call, "starting", f"working on {', '.join(queues)} of {store.url}; Ctrl-C drains", facts)
+        await worker.run()
+        _say(call, "stopped", "stopped; what was at work is recorded or given back", {})
+    finally:
+        await app.close()
+
+
+def _say(call: Invocation, event: str, text: str, facts: dict[str, Any]) -> None:
+    if call.as_json:
+        print(json.dumps({"event": event, "pid": os.getpid(), **facts}), flush=True)
+    else:
+        call.out.line(text, "dim")
+        sys.stdout.flush()
+
+
+def _leave_stuck_threads() -> None:
+    """A thread cannot be cancelled, and Python would wait for it for ever; what ran in it was given back."""
+    stuck = [thread for thread in threading.enumerate() if thread.name.startswith(STEP_THREADS)]
+    if stuck:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(Exit.OK)
+
+
+def run_on_fast_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """On uvloop, where the extra `fast` is installed: it doubles what a worker can do."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work())
+
+
+# ---------------------------------------------------------------------- finding the app
+
+
+def load_app(target: str, database: Database) -> App:
+    """The app that `MODULE:APP` names. An app without a store of its own is given `database`."""
+    module_name, colon, attribute = target.partition(":")
+    if not colon or not module_name or not attribute:
+        raise CommandError(f"{target!r} names no app: write MODULE:APP, as in orders:app", Exit.WRONG_USE)
+    os.environ[DATABASE_VARIABLE] = database.url
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    module = _import(module_name)
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, App):
+        apps = [name for name, value in vars(module).items() if isinstance(value, App)]
+        known = f"its apps are: {', '.join(apps)}" if apps else "it has no App at its top level"
+        said = f"{module_name} has no {attribute!r}" if found is None else f"{target} is a {type(found).__name__}"
+        raise CommandError(f"{said}, not an App; {known}", Exit.WRONG_USE)
+    return found
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _import_failed(name, error) from error
+        raise CommandError(
+            f"there is no module {name!r} here or on the path: run this in its folder, or install it", Exit.WRONG_USE
+        ) from error
+    except HoldfastError as error:
+        kind = Exit.WRONG_USE if isinstance(error, ConfigurationError) else Exit.FAILED
+        raise CommandError(f"{name} does not import: {one_line(error)}", kind) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failed(name, error) from error
+
+
+def _import_failed(name: str, error: BaseException) -> CommandError:
+    """Where in the user's code it broke: the last frame that is no machinery of imports."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames[1:] else ""
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({error.filename}:{error.lineno})"
+    return CommandError(f"{name} does not import: {type(error).__name__}: {one_line(error)}{where}", Exit.WRONG_USE)
