@@ -20,7 +20,7 @@ async def all_views(store: Store) -> list[ExecutionView]:
     views: list[ExecutionView] = []
     cursor: str | None = None
     while True:
-        page = await store.list(ExecutionFilter(), _PAGE, cursor)
+        page = await store.browse(ExecutionFilter(), _PAGE, cursor)
         views += page.items
         cursor = page.cursor
         if cursor is None:
