@@ -30,7 +30,7 @@ from holdfast.engine.lifespan import Lifespan, Resources, open_resources
 from holdfast.engine.notifier import Notifier
 from holdfast.engine.picker import OrphanSweep, Picker
 from holdfast.engine.runner import Runner
-from holdfast.engine.service import Service
+from holdfast.engine.service import Backoff, Service
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
 from holdfast.store.base import Store
@@ -274,8 +274,11 @@ class Worker:
 
     def _ended(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A runner that raises is a fault of ours, not of the user's code: strand it, loudly, and go on.
-            rescue = self._loop.create_task(self._strand(claim, error))
+            if isinstance(error, StoreUnavailableError):
+                rescue = self._loop.create_task(self._give_back(claim, error))
+            else:
+                # A runner that raises is a fault of ours, not of the user's code: strand it, loudly, and go on.
+                rescue = self._loop.create_task(self._strand(claim, error))
             self._active.replace(claim, rescue)
             rescue.add_done_callback(lambda done: self._rescued(claim, done))
             return
@@ -287,8 +290,24 @@ class Worker:
         log.error(
             "%s could not be worked on and is stranded; resume it once the cause is mended", label, exc_info=error
         )
-        advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt, error=encode_error(error))
-        await self.commit(claim, advance)
+        record = encode_error(error, kind="internal")
+        # No progress: what the step was given must be there when it is resumed.
+        await self.commit(
+            claim,
+            AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt + 1, progress=False, error=record),
+        )
+
+    async def _give_back(self, claim: ExecutionClaim, error: StoreUnavailableError) -> None:
+        """The store was away when the runner needed to read: nothing has happened, so it may be picked again."""
+        label = PromiseId.from_bytes(claim.promise).label(claim.name)
+        log.warning("%s is put back, the store was unavailable: %s", label, error)
+        backoff = Backoff()
+        while True:
+            try:
+                await self._store.release(self._id, [claim])
+                return
+            except StoreUnavailableError:
+                await asyncio.sleep(backoff.take())
 
     def _rescued(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

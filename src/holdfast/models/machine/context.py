@@ -113,7 +113,9 @@ class MachineContext(Generic[StateT]):
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt of this step of this execution, to hand to the outside world."""
-        return f"{self.id}:{self._claim.step}:{self._claim.revision - self._claim.attempt}"
+        claim = self._claim
+        # A replay moves revision and attempt, a crash moves attempt and crashes: what is left began with the step.
+        return f"{self.id}:{claim.step}:{claim.revision - claim.attempt + claim.crashes}"
 
     @cached_property
     def inbox(self) -> tuple[ReceivedSignal, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.core.codec import encode_error
 from holdfast.core.errors import DecodeError, HoldfastError
 from holdfast.core.identity import PromiseId
-from holdfast.core.outcomes import Next, Outcome, Replay, Stop
+from holdfast.core.outcomes import Outcome, Replay, Stop
 from holdfast.core.retry import Retry
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
@@ -67,8 +67,7 @@ class MachineRunner:
         while True:
             ctx = MachineContext(claim, state, children, self._payload_limit)
             steps += 1
-            keep = engine.may_keep(claim, steps, since)
-            effects, state = await self._outcome(definition, found, claim, ctx, engine, keep)
+            effects, state = await self._outcome(definition, found, claim, ctx, engine, (steps, since))
             receipt = await engine.commit(claim, *effects)
             if receipt.status is not Status.EXECUTING or not receipt.applied:
                 return
@@ -92,12 +91,14 @@ class MachineRunner:
         claim: ExecutionClaim,
         ctx: MachineContext[Any],
         engine: Engine,
-        keep: bool,
+        kept: tuple[int, float],
     ) -> tuple[tuple[Effect, ...], object]:
+        """The effects of one step; `kept` is for how many steps and since when the lease has been kept."""
         translator = self._translators[claim.handler]
         try:
             outcome = await _call(found, engine, ctx)
-            return translator.effects(outcome, claim, ctx, keep=keep)
+            # Asked after the step: what began to drain or to wait meanwhile is honoured now, not a step later.
+            return translator.effects(outcome, claim, ctx, keep=engine.may_keep(claim, *kept))
         except asyncio.CancelledError as error:
             if _is_being_cancelled():  # the worker drains: never an outcome
                 raise
@@ -106,16 +107,22 @@ class MachineRunner:
         except Exception as error:
             failure = error
         ctx._sent.clear()  # what a failed step wanted to send was not sent
+        ctx.state = definition.codec.decode(claim.state)  # nor does what it did to its state before it failed count
         try:
             answer = await self._handle(definition, claim, ctx, engine, failure)
             record = encode_error(failure)
-            return translator.effects(answer, claim, ctx, keep=keep and type(answer) is Next, error=record)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # §4: if `handle` itself raises, the execution fails
-            error.__context__ = error.__context__ or failure
-            advance = AdvanceExecution(status=Status.FAILED, error=encode_error(error), digest=definition.digest)
-            return (advance,), None
+            return translator.effects(answer, claim, ctx, keep=engine.may_keep(claim, *kept), error=record)
+        except asyncio.CancelledError as error:
+            if _is_being_cancelled():
+                raise
+            broken: Exception = _SelfCancelled(f"{definition.name}.handle was cancelled from within")
+            broken.__cause__ = error
+        except Exception as error:
+            broken = error
+        # Section 4: if `handle` itself raises, the execution fails.
+        broken.__context__ = broken.__context__ or failure
+        ctx._sent.clear()
+        return translator.failed(broken, claim, ctx), None
 
     async def _handle(
         self,
@@ -153,7 +160,7 @@ class MachineRunner:
         label = PromiseId.from_bytes(claim.promise).label(claim.name)
         error.add_note(f"{label} is stranded; deploy code that can read it, then resume it")
         record = encode_error(error, kind="internal")
-        advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt, progress=False, error=record)
+        advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt + 1, progress=False, error=record)
         await engine.commit(claim, advance)
 
 

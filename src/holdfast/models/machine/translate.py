@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.core.codec import ErrorRecord, codec_for
+from holdfast.core.codec import ErrorRecord, codec_for, decode_error, encode_error
 from holdfast.core.durations import seconds
 from holdfast.core.errors import ConfigurationError, OutcomeError
 from holdfast.core.identity import PromiseId
@@ -140,8 +140,24 @@ class Translator:
     def _stop(self, outcome: Stop, error: str | None) -> AdvanceExecution:
         if not isinstance(outcome.reason, str):
             raise OutcomeError(f"the reason of Stop is a text, not {outcome.reason!r:.200}")
-        record = error or codec_for(ErrorRecord).encode(ErrorRecord(type=STOPPED, message=outcome.reason))
+        if error is not None and self._definition.error_handler is None:
+            record = error  # the retry policy gave up: the error itself says more than that
+        else:
+            cause = None if error is None else decode_error(error)
+            record = codec_for(ErrorRecord).encode(
+                ErrorRecord(
+                    type=STOPPED,
+                    message=outcome.reason,
+                    causes=() if cause is None else (str(cause), *cause.causes),
+                    traceback=() if cause is None else cause.traceback,
+                )
+            )
         return AdvanceExecution(status=Status.FAILED, error=record, digest=self._definition.digest)
+
+    def failed(self, error: Exception, claim: ExecutionClaim, ctx: MachineContext[Any]) -> tuple[Effect, ...]:
+        """What commits the failure of `handle` itself (seed section 4)."""
+        advance = AdvanceExecution(status=Status.FAILED, error=encode_error(error), digest=self._definition.digest)
+        return self._with_extras(advance, STOPPED, claim, ctx, ())
 
     # ------------------------------------------------------------------ parts
 
