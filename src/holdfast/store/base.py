@@ -128,6 +128,9 @@ class Store(Protocol):
     async def release(self, worker: str, claims: Sequence[ExecutionClaim]) -> int:
         """Put back claims that were not worked on: runnable, `attempt` and `crashes` as they were. Fenced."""
 
+    async def stirred(self, worker: str, rows: Sequence[int]) -> list[int]:
+        """Of these rows, which this worker holds, those with something in the inbox or a cancel requested."""
+
     async def waiting_priority(self, queues: Sequence[str], handlers: Sequence[int]) -> int | None:
         """The most urgent (smallest) priority of a due runnable row of these queues; None if there is none."""
 
@@ -158,10 +161,13 @@ class Store(Protocol):
     async def deliver(self, signals: Sequence[NewSignal]) -> list[Delivery]:
         """Insert into the inbox, then wake the target if it awaits the name (rulings E2, E5, E12)."""
 
-    async def cancel(self, promises: Sequence[bytes], *, cascade: bool = False) -> list[Status | None]:
+    async def cancel(
+        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None
+    ) -> list[Status | None]:
         """End what nobody holds as `cancelled`; ask the holder of the rest. The status each now has.
 
-        With `cascade` all descendants too (ruling E10). None: there is no such execution. An ended one stays.
+        What `cleans_up` is never ended here: it is asked, and made runnable if it is parked. With `cascade` all
+        descendants too (ruling E10). None: there is no such execution. An ended one stays. The first reason stays.
         """
 
     async def pause(self, promise: bytes, paused: bool) -> bool:
@@ -202,6 +208,9 @@ class Store(Protocol):
         """In the order they were spawned; of one round of the barrier, or all."""
 
     async def inbox(self, promise: bytes) -> list[Signal]: ...
+
+    async def journal(self, promise: bytes) -> list[str]:
+        """The segments of its journal in order, in one indexed read."""
 
     async def history(self, promise: bytes) -> list[Transition]: ...
 

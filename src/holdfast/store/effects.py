@@ -38,6 +38,8 @@ class AdvanceExecution(Struct, frozen=True, gc=False, kw_only=True):
     wake_after: float | None = None  # deadline of the park, in seconds
     progress: bool = True
     digest: str | None = None  # of the code that ran; None keeps
+    # With awaiting_promise: wake when so many ends of children are in the inbox; 0: they do not wake it.
+    wait_children: int = 0
 
 
 class ConsumeSignals(Struct, frozen=True, gc=False):
@@ -56,6 +58,15 @@ class SpawnExecutions(Struct, frozen=True, gc=False):
 
     rows: tuple[NewExecution, ...]
     quorum: int | None = None
+    barrier: bool = True  # False: only insert them; they report by themselves
+
+
+class AppendJournal(Struct, frozen=True, gc=False):
+    """Add one segment to the claim's journal: `count` events, the first of which has the sequence `first`."""
+
+    first: int
+    count: int
+    body: str  # JSON of a core.journal Segment
 
 
 class DeliverSignal(Struct, frozen=True, gc=False):
@@ -74,7 +85,9 @@ class RecordTransition(Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-Effect: TypeAlias = AdvanceExecution | ConsumeSignals | SpawnExecutions | DeliverSignal | RecordTransition
+Effect: TypeAlias = (
+    AdvanceExecution | ConsumeSignals | SpawnExecutions | AppendJournal | DeliverSignal | RecordTransition
+)
 
 
 class Commit(Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from holdfast.core.status import Status
 
@@ -46,6 +46,10 @@ class NewExecution(Struct, frozen=True, gc=False, kw_only=True):
     digest: str | None = None
     attributes: str | None = None  # JSON object
     paused: bool = False
+    idempotency_key: str | None = None  # as the caller gave it, for people and the journal
+    reports: bool = False  # its end is put into its parent's inbox (a workflow's child), not only into a barrier
+    cleans_up: bool = False  # a cancel asks its holder and lets it run to its end, instead of ending it at once
+    deadline: float | None = None  # seconds after the start: then its cancel is requested
 
 
 class Inserted(Struct, frozen=True, gc=False):
@@ -57,12 +61,29 @@ class Inserted(Struct, frozen=True, gc=False):
     key_conflict: bool = False  # found under the same promise, but started with another input
 
 
+SIGNAL: Final = "signal"
+CHILD: Final = "child"
+
+
 class Signal(Struct, frozen=True, gc=False):
-    """A row of an inbox. `id` increases in the order of delivery to one target."""
+    """A row of an inbox. `id` increases in the order of delivery to one target.
+
+    Of kind `child` it is the end of a child that reports: `name` is its promise in hex, and the payload a `ChildEnd`.
+    """
 
     id: int
     name: str
     payload: str
+    kind: str = SIGNAL
+
+
+class ChildEnd(Struct, frozen=True, gc=False):
+    """The payload of an inbox row of kind `child`, as the store writes it from the child's row."""
+
+    status: Status
+    result: Raw
+    error: Raw
+    state: Raw  # of a task: its attempts
 
 
 class NewSignal(Struct, frozen=True, gc=False):
@@ -115,8 +136,13 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
     barrier_round: int = 0
     next_child: int = 0
     cancel_requested: bool = False
+    cancel_reason: str | None = None
     has_parent: bool = False
     parent_row: int | None = None
+    parent: bytes | None = None  # its parent's promise
+    journal_length: int = 0
+    idempotency_key: str | None = None
+    picked_at_us: int = 0  # the store's time of the pick
 
 
 class Picked(Struct, frozen=True):
@@ -142,6 +168,7 @@ class Receipt(Struct, gc=False):
 class Flushed(Struct, frozen=True):
     receipts: list[Receipt]
     woke: bool = False  # something became runnable that a picker may want at once
+    at_us: int = 0  # the store's time of the commit
 
 
 class Reaped(Struct, frozen=True):
