@@ -162,3 +162,35 @@ class JournalDamagedError(JournalError):
 
 class JournalFormatError(JournalError):
     """A stored journal segment cannot be read: it is damaged, or a newer Holdfast wrote it (ruling B14)."""
+
+
+class NonDeterminismError(HoldfastError):
+    """A workflow's code asked for something else than its journal holds (ruling B5)."""
+
+
+class ForeignAwaitError(HoldfastError):
+    """A workflow's body awaited something that is not Holdfast's own, or used asyncio itself."""
+
+
+class CallNotAllowedError(HoldfastError):
+    """A durable call was made where it cannot be recorded."""
+
+
+class TaskFailed(HoldfastError):  # noqa: N818  (the name users know; see `raises=` of a task)
+    """A call failed for good. `record` is what the journal holds: kind, type, message, fields."""
+
+    def __init__(self, message: str, record: object = None) -> None:
+        super().__init__(message)
+        self.record = record
+
+
+class TaskTimedOut(TaskFailed):
+    """The last attempt took longer than its timeout, or its heartbeat failed to come."""
+
+
+class TaskCancelled(TaskFailed):
+    """The call was cancelled before it had a result."""
+
+
+class Uncertain(TaskFailed):
+    """An at-most-once call was interrupted: it may or may not have taken effect. It is not tried again."""

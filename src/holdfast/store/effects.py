@@ -40,6 +40,10 @@ class AdvanceExecution(Struct, frozen=True, gc=False, kw_only=True):
     digest: str | None = None  # of the code that ran; None keeps
     # With awaiting_promise: wake when so many ends of children are in the inbox; 0: they do not wake it.
     wait_children: int = 0
+    # Columns of a workflow's row, as JSON; None keeps them.
+    beats: str | None = None  # the last heartbeat of each call in flight, by promise
+    published: str | None = None  # named values that the outside may read
+    attributes: str | None = None  # what it is searched by
 
 
 class ConsumeSignals(Struct, frozen=True, gc=False):

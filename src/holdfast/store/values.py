@@ -143,6 +143,9 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
     journal_length: int = 0
     idempotency_key: str | None = None
     picked_at_us: int = 0  # the store's time of the pick
+    beats: str | None = None  # JSON: the last heartbeat of each call in flight
+    published: str | None = None
+    attributes: str | None = None
 
 
 class Picked(Struct, frozen=True):

@@ -1,0 +1,76 @@
+"""Exceptions of calls as the journal holds them, and back again (rulings B4, B11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.codec import ErrorRecord, decode_error, record_error, rebuild_error
+from holdfast.core.error_record import type_name
+from holdfast.core.errors import TaskCancelled, TaskFailed, TaskTimedOut, Uncertain
+from holdfast.core.journal.events import Failure, FailureKind
+
+_encode = msgspec.json.Encoder().encode
+_TYPES = {"timeout": TaskTimedOut, "cancelled": TaskCancelled, "uncertain": Uncertain}
+
+
+class _Fields(msgspec.Struct):
+    args: tuple[Any, ...] = ()
+    fields: dict[str, Any] = {}
+
+
+_decode_fields = msgspec.json.Decoder(_Fields).decode
+
+
+def failure_of(error: BaseException, kind: FailureKind = "user") -> Failure:
+    """What the journal keeps of an exception."""
+    return failure_of_record(record_error(error, kind=kind))
+
+
+def failure_of_record(record: ErrorRecord) -> Failure:
+    kind: FailureKind = record.kind if record.kind in _KINDS else "user"  # type: ignore[assignment]
+    fields = Raw(_encode(_Fields(record.args, record.fields)))
+    return Failure(kind, record.type, record.message, fields, "\n".join(record.traceback) or None)
+
+
+def failure_of_text(text: bytes | str) -> Failure:
+    """Of an error as a row holds it."""
+    return failure_of_record(decode_error(text if isinstance(text, str) else text.decode()))
+
+
+def record_of(failure: Failure) -> ErrorRecord:
+    """The same as a row's error column has it."""
+    known = _fields_of(failure)
+    trace = tuple(failure.traceback.split("\n")) if failure.traceback else ()
+    return ErrorRecord(
+        type=failure.type,
+        message=failure.message,
+        kind=failure.kind,
+        args=known.args,
+        fields=known.fields,
+        traceback=trace,
+    )
+
+
+def encode_failure(failure: Failure) -> str:
+    return _encode(record_of(failure)).decode()
+
+
+def exception_of(failure: Failure, raises: tuple[type[BaseException], ...], call: str) -> BaseException:
+    """What the body sees: the registered type where it was named in `raises`, else `TaskFailed`."""
+    if failure.kind == "user":
+        for cls in raises:
+            if type_name(cls) == failure.type:
+                known = _fields_of(failure)
+                record = ErrorRecord(type=failure.type, message=failure.message, args=known.args, fields=known.fields)
+                return rebuild_error(record, cls)
+    return _TYPES.get(failure.kind, TaskFailed)(f"{call} failed: {failure.type}: {failure.message}", failure)
+
+
+def _fields_of(failure: Failure) -> _Fields:
+    return _Fields() if bytes(failure.fields) == b"null" else _decode_fields(failure.fields)
+
+
+_KINDS = ("user", "timeout", "cancelled", "uncertain", "nondeterminism", "internal")

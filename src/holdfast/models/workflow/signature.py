@@ -1,0 +1,65 @@
+"""How a function's arguments become JSON and back: an object with one field a parameter, by its annotation."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.codec import Codec, codec_for
+from holdfast.core.errors import DefinitionError, InvalidArgumentError
+
+_PLAIN_DEFAULTS = (type(None), bool, int, float, str, bytes, tuple)
+
+
+class Signature:
+    """The parameters of one function after the first `skip` (`ctx`), and its result."""
+
+    __slots__ = ("_make", "_names", "codec", "result", "where")
+
+    def __init__(self, function: Callable[..., Any], where: str, *, skip: int = 0) -> None:
+        self.where = where
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise DefinitionError(
+                f"the annotations of {where} cannot be read: {error}; import the names they use"
+            ) from error
+        fields = []
+        for parameter in list(inspect.signature(function).parameters.values())[skip:]:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise DefinitionError(
+                    f"{where} takes *{parameter.name}: what is called is written into the ledger by parameter; "
+                    "use a list or a dict instead"
+                )
+            fields.append(_field(parameter, hints.get(parameter.name, Any)))
+        self._names = tuple(field[0] for field in fields)
+        self._make: Callable[..., Any] = msgspec.defstruct("Input", fields)
+        self.codec: Codec[Any] = codec_for(self._make)
+        self.result: Codec[Any] = codec_for(hints.get("return", Any))
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> str:
+        """The input as canonical JSON; a clear error where an argument does not fit."""
+        try:
+            made = self._make(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidArgumentError(f"{self.where} cannot be called like this: {error}") from None
+        return self.codec.encode(made, max_bytes=limit)
+
+    def decode(self, text: str | bytes) -> list[Any]:
+        """The arguments in order, as every run of the function gets them (ruling B11)."""
+        made = self.codec.decode(text)
+        return [getattr(made, name) for name in self._names]
+
+
+def _field(parameter: inspect.Parameter, annotation: Any) -> Any:
+    default = parameter.default
+    if default is parameter.empty:
+        return (parameter.name, annotation)
+    if isinstance(default, _PLAIN_DEFAULTS):
+        return (parameter.name, annotation, default)
+    return (parameter.name, annotation, msgspec.field(default_factory=lambda: copy.deepcopy(default)))
