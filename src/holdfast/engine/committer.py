@@ -70,6 +70,12 @@ class Committer:
                 await asyncio.wait([self._flushing])
             await asyncio.sleep(0)
 
+    def abandon(self) -> None:
+        """Forget what waits, and ask no further: for a worker that leaves as if it were killed."""
+        self._waiting.clear()
+        if self._flushing is not None:
+            self._flushing.cancel()
+
     # ------------------------------------------------------------------ one flush
 
     def _arm(self) -> None:

@@ -264,6 +264,20 @@ class Worker:
     async def beat_once(self) -> bool:
         return await self._heartbeat.run_once()
 
+    async def abandon(self) -> None:
+        """Leave as a killed process does: nothing is recorded, given back or signed off."""
+        self._is_draining = True
+        self._committer.abandon()
+        for service in self._loops:
+            await service.stop()
+        await self._heartbeat.stop()
+        while tasks := self._active.tasks():
+            self._cancel_active()
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._stack.aclose()
+
     # ------------------------------------------------------------------ the life of a claim
 
     def _begin(self, claim: ExecutionClaim) -> None:
