@@ -10,16 +10,16 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .call import Call, SpawnedCall
 from .callbacks import CallCallback, Maybe
 from .errors import OperationEndedError, OperationFailedInfo
 from .heartbeat import HeartbeatResult
 from .logs import LogLevel
-from .operation import Operation, Work
+from .operation import AsyncWork, Operation, PlainWork, Work
 from .waiting import OnOperationFailed, SyncResult
 
 if TYPE_CHECKING:
@@ -124,6 +124,16 @@ class BlockingOperation:
     def heartbeat(self) -> HeartbeatResult:
         return self._loop.run(self.operation.heartbeat)
 
+    @overload
+    def start_call(
+        self, callback: None = None, *, description: str | None = None, fail_on_crash: bool = True
+    ) -> BlockingCall[object]: ...
+
+    @overload
+    def start_call(
+        self, callback: CallCallback[T], *, description: str | None = None, fail_on_crash: bool = True
+    ) -> BlockingCall[T]: ...
+
     def start_call(
         self,
         callback: CallCallback[T] | None = None,
@@ -132,9 +142,31 @@ class BlockingOperation:
         fail_on_crash: bool = True,
     ) -> BlockingCall[T]:
         async def start() -> Call[T]:
-            return await self.operation.start_call(callback, description=description, fail_on_crash=fail_on_crash)
+            return await self.operation.start_call(
+                callback or CallCallback[T](), description=description, fail_on_crash=fail_on_crash
+            )
 
         return BlockingCall(self._loop, self._loop.run(start))
+
+    @overload
+    def spawn_call(
+        self,
+        work: AsyncWork[T],
+        callback: CallCallback[T] | None = None,
+        *,
+        description: str | None = None,
+        fail_on_crash: bool = True,
+    ) -> BlockingSpawnedCall[T]: ...
+
+    @overload
+    def spawn_call(
+        self,
+        work: PlainWork[T],
+        callback: CallCallback[T] | None = None,
+        *,
+        description: str | None = None,
+        fail_on_crash: bool = True,
+    ) -> BlockingSpawnedCall[T]: ...
 
     def spawn_call(
         self,
@@ -146,7 +178,9 @@ class BlockingOperation:
     ) -> BlockingSpawnedCall[T]:
         """Plain functions run in threads, async ones on the background loop."""
         return self.spawn(
-            lambda operation: operation.spawn_call(work, callback, description=description, fail_on_crash=fail_on_crash)
+            lambda operation: operation.spawn_call(
+                cast("PlainWork[T]", work), callback, description=description, fail_on_crash=fail_on_crash
+            )
         )
 
     def spawn(self, start: Callable[[Operation], SpawnedCall[T]]) -> BlockingSpawnedCall[T]:
@@ -162,6 +196,24 @@ class BlockingOperation:
     ) -> SyncResult:
         return self._loop.run(lambda: self.operation.sync([call.call for call in calls], on_operation_failed))
 
+    @overload
+    def wait_for_completion(
+        self,
+        work: Callable[[], Awaitable[T]],
+        *,
+        on_operation_failed: OnOperationFailed | None = None,
+        on_error: Callable[[Exception, str], Maybe[T]] | None = None,
+    ) -> T: ...
+
+    @overload
+    def wait_for_completion(
+        self,
+        work: Callable[[], T],
+        *,
+        on_operation_failed: OnOperationFailed | None = None,
+        on_error: Callable[[Exception, str], Maybe[T]] | None = None,
+    ) -> T: ...
+
     def wait_for_completion(
         self,
         work: Callable[[], Maybe[T]],
@@ -170,7 +222,9 @@ class BlockingOperation:
         on_error: Callable[[Exception, str], Maybe[T]] | None = None,
     ) -> T:
         return self._loop.run(
-            lambda: self.operation.wait_for_completion(work, on_operation_failed=on_operation_failed, on_error=on_error)
+            lambda: self.operation.wait_for_completion(
+                cast("Callable[[], Awaitable[T]]", work), on_operation_failed=on_operation_failed, on_error=on_error
+            )
         )
 
     def log(self, message: str, level: LogLevel = LogLevel.INFO) -> None:

@@ -69,7 +69,7 @@ class LocalFileSystem:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            self.flush_to_disk(file.fileno())
 
     def append(self, path: Path, content: bytes) -> None:
         descriptor = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -96,9 +96,13 @@ class LocalFileSystem:
     def sync_folder(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            self.flush_to_disk(descriptor)
         finally:
             os.close(descriptor)
+
+    def flush_to_disk(self, descriptor: int) -> None:
+        """Wait until the disk has it: a rename is only as durable as what it renames (ruling C1)."""
+        os.fsync(descriptor)
 
     def list_folder(self, path: Path) -> list[str]:
         """Names in order; nothing for a missing folder or a link in its place."""

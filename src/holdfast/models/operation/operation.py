@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from .call import Call, SpawnedCall
 from .callbacks import CallCallback, Maybe
@@ -40,6 +40,9 @@ from .waiting import OnOperationFailed, SyncResult, race_work, sync_calls
 from .workers import Command, run_file_result_worker, run_stdio_worker
 
 T = TypeVar("T")
+# Work may be plain or async, and may take the call. Kept apart so that the result's type is inferred.
+AsyncWork: TypeAlias = Callable[[], Awaitable[T]] | Callable[[SpawnedCall[T]], Awaitable[T]]
+PlainWork: TypeAlias = Callable[[], T] | Callable[[SpawnedCall[T]], T]
 Work: TypeAlias = Callable[[], Maybe[T]] | Callable[[SpawnedCall[T]], Maybe[T]]
 
 
@@ -51,6 +54,11 @@ class Operation:
         self._book = CallBook(part)
         self._heart = Heart(part, self._book)
         self.is_initiator = is_initiator
+
+    @property
+    def part(self) -> Participation:
+        """The files and seams behind this handle, for the modules of this package."""
+        return self._part
 
     @property
     def operation_id(self) -> str:
@@ -100,6 +108,16 @@ class Operation:
 
     # --- calls ------------------------------------------------------------------------------------------
 
+    @overload
+    def start_call(
+        self, callback: None = None, *, description: str | None = None, fail_on_crash: bool = True
+    ) -> Opening[Call[object]]: ...
+
+    @overload
+    def start_call(
+        self, callback: CallCallback[T], *, description: str | None = None, fail_on_crash: bool = True
+    ) -> Opening[Call[T]]: ...
+
     def start_call(
         self,
         callback: CallCallback[T] | None = None,
@@ -109,6 +127,26 @@ class Operation:
     ) -> Opening[Call[T]]:
         """Start a tracked call: `await` it, or `async with` it to have it ended or failed."""
         return Opening(lambda: self._book.start(callback, description, fail_on_crash))
+
+    @overload
+    def spawn_call(
+        self,
+        work: AsyncWork[T],
+        callback: CallCallback[T] | None = None,
+        *,
+        description: str | None = None,
+        fail_on_crash: bool = True,
+    ) -> SpawnedCall[T]: ...
+
+    @overload
+    def spawn_call(
+        self,
+        work: PlainWork[T],
+        callback: CallCallback[T] | None = None,
+        *,
+        description: str | None = None,
+        fail_on_crash: bool = True,
+    ) -> SpawnedCall[T]: ...
 
     def spawn_call(
         self,
@@ -170,16 +208,36 @@ class Operation:
 
         return self._book.spawn(work, callback, description or f"worker {executable}", fail_on_crash)
 
+    @overload
+    def exec_server_request(
+        self,
+        work: AsyncWork[T],
+        callback: CallCallback[T] | None = None,
+        *,
+        description: str | None = None,
+        fail_on_crash: bool = True,
+    ) -> SpawnedCall[T]: ...
+
+    @overload
+    def exec_server_request(
+        self,
+        work: PlainWork[T],
+        callback: CallCallback[T] | None = None,
+        *,
+        description: str | None = None,
+        fail_on_crash: bool = True,
+    ) -> SpawnedCall[T]: ...
+
     def exec_server_request(
         self,
         work: Work[T],
         callback: CallCallback[T] | None = None,
         *,
-        description: str | None = "server request",
+        description: str | None = None,
         fail_on_crash: bool = True,
     ) -> SpawnedCall[T]:
         """A request to a server as a spawned call."""
-        return self.spawn_call(work, callback, description=description, fail_on_crash=fail_on_crash)
+        return self._book.spawn(_with_call(work), callback, description or "server request", fail_on_crash)
 
     # --- waiting ----------------------------------------------------------------------------------------
 
@@ -188,6 +246,24 @@ class Operation:
     ) -> SyncResult:
         """Wait until all calls are over, or the operation fails."""
         return await sync_calls(self._part, calls, on_operation_failed)
+
+    @overload
+    async def wait_for_completion(
+        self,
+        work: Callable[[], Awaitable[T]],
+        *,
+        on_operation_failed: OnOperationFailed | None = None,
+        on_error: Callable[[Exception, str], Maybe[T]] | None = None,
+    ) -> T: ...
+
+    @overload
+    async def wait_for_completion(
+        self,
+        work: Callable[[], T],
+        *,
+        on_operation_failed: OnOperationFailed | None = None,
+        on_error: Callable[[Exception, str], Maybe[T]] | None = None,
+    ) -> T: ...
 
     async def wait_for_completion(
         self,
