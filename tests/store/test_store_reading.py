@@ -15,13 +15,13 @@ from holdfast.testing.stores import Stores
 
 async def everything(store: Store, where: ExecutionFilter, limit: int) -> list[ExecutionView]:
     views: list[ExecutionView] = []
-    page = await store.list(where, limit)
+    page = await store.browse(where, limit)
     while True:
         assert len(page.items) <= limit
         views += page.items
         if page.cursor is None:
             return views
-        page = await store.list(where, limit, page.cursor)
+        page = await store.browse(where, limit, page.cursor)
 
 
 async def test_what_is_not_there_is_none(store: Store) -> None:
@@ -125,10 +125,10 @@ async def test_pages_hold_everything_once(hand: Hand, store: Store, limit: int) 
 
 async def test_what_is_started_while_paging_shifts_nothing(stores: Stores, hand: Hand) -> None:
     await hand.insert(*(row(str(n)) for n in range(6)))
-    page = await stores.store.list(ExecutionFilter(), 3)
+    page = await stores.store.browse(ExecutionFilter(), 3)
     await stores.advance(1)
     await hand.insert(row("new"))
-    rest = await stores.store.list(ExecutionFilter(), 10, page.cursor)
+    rest = await stores.store.browse(ExecutionFilter(), 10, page.cursor)
     seen = [view.promise for view in [*page.items, *rest.items]]
     assert sorted(seen) == sorted(promise_of(str(n)) for n in range(6))
 

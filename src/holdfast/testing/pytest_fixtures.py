@@ -40,8 +40,8 @@ async def stores(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -
         made = SqliteStores(tmp_path)
     else:
         made = PostgresStores(request.getfixturevalue("postgres_schemas"))
-    await made.open()
     try:
+        await made.open()
         yield made
         faults = await audit(made.store)
     finally:
