@@ -32,12 +32,12 @@ def check_library() -> None:
         )
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+def connect(path: Path, busy_seconds: float, *, read_only: bool = False) -> sqlite3.Connection:
     """Open one connection; the caller keeps two threads from using it at once."""
     with explained(path):
         connection = sqlite3.connect(
             str(path),
-            timeout=BUSY_SECONDS,
+            timeout=busy_seconds,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_STATEMENTS_CACHED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
@@ -63,13 +64,18 @@ def resume(tx: Tx, promise: bytes) -> bool:
     return True
 
 
-def purge(tx: Tx, rule: Retention, limit: int) -> int:
-    oldest_kept = after(tx.now, -rule.age_seconds)
-    found = tx.db.execute(SQL["purge_find"], (oldest_kept, rule.queue, rule.name, limit)).fetchall()
-    if found:
-        rows = [row for (row,) in found]
-        ids = json_ids(rows)
-        clear_inboxes(tx, rows)
-        tx.db.execute(SQL["purge_transitions"], (ids,))
-        tx.db.execute(SQL["purge_executions"], (ids,))
-    return len(found)
+def purgeable(db: sqlite3.Connection, now: int, rule: Retention, limit: int) -> list[int]:
+    """What a rule may delete, oldest first; read beside the writer, because it may pass over a great many rows.
+
+    Nothing here can become unfit meanwhile: what ended stays so, and a parent never goes back to an earlier round.
+    """
+    found = db.execute(SQL["purge_find"], (after(now, -rule.age_seconds), rule.queue, rule.name, limit))
+    return [row for (row,) in found]
+
+
+def purge(tx: Tx, rows: Sequence[int]) -> int:
+    """Delete ended executions with all that belongs to them; how many were still there."""
+    clear_inboxes(tx, rows)
+    ids = json_ids(rows)
+    tx.db.execute(SQL["purge_transitions"], (ids,))
+    return tx.db.execute(SQL["purge_executions"], (ids,)).rowcount

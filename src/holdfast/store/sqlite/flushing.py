@@ -29,8 +29,7 @@ _RUNNABLE, _EXECUTING = Status.RUNNABLE, Status.EXECUTING
 
 
 def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
-    held = tx.db.execute(SQL["flush_fences"], (json_ids([c.claim.row for c in commits]), worker)).fetchall()
-    fences = {row[0]: row for row in held}
+    fences = _fences(tx, worker, [commit.claim.row for commit in commits])
     batch = _Batch(tx)
     for commit in commits:
         fence = fences.get(commit.claim.row)
@@ -40,6 +39,15 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
             batch.add(commit, fence)
     batch.write()
     return Flushed(batch.receipts, batch.woke)
+
+
+def _fences(tx: Tx, worker: str, rows: list[int]) -> dict[int, Row]:
+    """Those of the rows that this worker holds; a single commit is spared the list, which costs as much as it does."""
+    if len(rows) == 1:
+        held = tx.db.execute(SQL["flush_fence"], (rows[0], worker)).fetchall()
+    else:
+        held = tx.db.execute(SQL["flush_fences"], (json_ids(rows), worker)).fetchall()
+    return {row[0]: row for row in held}
 
 
 class _Batch:
@@ -142,8 +150,16 @@ class _Batch:
         self.woke |= bool(woken)
         if self._dropped_keys:
             self.woke |= keys.drop(tx, self._dropped_keys)
-        for row, count in db.execute(SQL["inbox_counts"], (json_ids(self._live),)).fetchall():
-            self._live[row].inbox_count = count
+        self._count_inboxes()
+
+    def _count_inboxes(self) -> None:
+        db, live = self.tx.db, self._live
+        if len(live) == 1:
+            ((row, receipt),) = live.items()
+            receipt.inbox_count = db.execute(SQL["inbox_count"], (row,)).fetchone()[0]
+        elif live:
+            for row, count in db.execute(SQL["inbox_counts"], (json_ids(live),)):
+                live[row].inbox_count = count
 
     def _spawn(self, receipt: Receipt, fence: Row, spawn: SpawnExecutions) -> None:
         """Insert the children and open the barrier on those that are really there (seed section 11)."""

@@ -8,18 +8,18 @@ from pathlib import Path
 from holdfast.core.clock import Clock
 from holdfast.core.errors import SchemaTooNewError
 from holdfast.store.sql import migrations
-from holdfast.store.sqlite.connection import BUSY_SECONDS, connect, explained
+from holdfast.store.sqlite.connection import connect, explained
 from holdfast.store.sqlite.lock import WriterLock
 
 PACKAGE = "holdfast.store.sqlite"
 
 
-def migrate(path: Path, clock: Clock) -> None:
+def migrate(path: Path, clock: Clock, busy_seconds: float) -> None:
     """Apply what is missing, each migration in a transaction of its own."""
-    lock = WriterLock(path, BUSY_SECONDS)
+    lock = WriterLock(path, busy_seconds)
     try:
         lock.acquire()  # also around the switch to WAL, which wants the file for itself
-        connection = connect(path)
+        connection = connect(path, busy_seconds)
         try:
             with explained(path):
                 connection.execute("pragma journal_mode = wal")

@@ -1,4 +1,7 @@
-"""Readers beside the writer: a few threads, each with a connection of its own. WAL keeps them out of its way."""
+"""Readers beside the writer: a few threads, each with a connection of its own. WAL keeps them out of its way.
+
+A look at one row is done on the caller's thread: it takes a tenth of the time of handing it to another.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,23 @@ READERS_MAX: Final = 4
 
 
 class Readers:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, busy_seconds: float) -> None:
         self._path = path
+        self._busy_seconds = busy_seconds
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._guard = threading.Lock()
         self._threads = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="holdfast-sqlite-reader")
+        self._here = threading.Lock()
+        self._here_db = connect(path, busy_seconds, read_only=True)
+
+    def run_now(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read on the calling thread; for one statement about one row."""
+        with self._here:
+            try:
+                return work(self._here_db)
+            except sqlite3.Error as error:
+                raise explain(self._path, error) from error
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read one snapshot of the file."""
@@ -48,7 +62,7 @@ class Readers:
     def _connection(self) -> sqlite3.Connection:
         db: sqlite3.Connection | None = getattr(self._local, "db", None)
         if db is None:
-            db = self._local.db = connect(self._path, read_only=True)
+            db = self._local.db = connect(self._path, self._busy_seconds, read_only=True)
             with self._guard:
                 self._connections.append(db)
         return db
@@ -58,3 +72,5 @@ class Readers:
         for connection in self._connections:
             connection.close()
         self._connections.clear()
+        with self._here:
+            self._here_db.close()

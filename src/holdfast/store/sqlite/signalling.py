@@ -30,9 +30,11 @@ def deliver_one(tx: Tx, signal: NewSignal) -> tuple[Delivery, int | None]:
     inserted = tx.db.execute(SQL["signal_insert"], (row, signal.name, signal.payload, key, tx.now))
     if not inserted.rowcount:
         return Delivery.DUPLICATE, None
-    if awaits is not None and STATUS[status] in PARKED and signal.name in json.loads(awaits):
-        wake(tx, row)
-        return Delivery.DELIVERED, row
+    if awaits is not None and signal.name in json.loads(awaits):
+        if STATUS[status] in PARKED:
+            wake(tx, row)
+            return Delivery.DELIVERED, row
+        tx.db.execute(SQL["signal_in_time"], (row,))
     return Delivery.DELIVERED, None
 
 

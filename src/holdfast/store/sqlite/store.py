@@ -6,10 +6,11 @@ Writes go through `writer.Writer`, reads through `readers.Readers`. What each do
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import time_ns
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.core.errors import StoreError
@@ -27,7 +28,7 @@ from holdfast.store.sqlite import (
     signalling,
     working,
 )
-from holdfast.store.sqlite.connection import check_library
+from holdfast.store.sqlite.connection import BUSY_SECONDS, check_library
 from holdfast.store.sqlite.migrate import migrate
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.wake import Announcer, SqliteEar
@@ -57,6 +58,8 @@ from holdfast.store.values import (
 
 T = TypeVar("T")
 
+_SMALL_ROWS: Final = 8  # a write of so few rows is little beside its commit
+
 
 class SystemClock:
     """The time of this machine, which all processes on one file share."""
@@ -68,12 +71,15 @@ class SystemClock:
 class SqliteStore:
     """A ledger in one SQLite file; any number of processes of one machine may share it."""
 
-    def __init__(self, path: str | Path, *, clock: Clock | None = None) -> None:
+    def __init__(self, path: str | Path, *, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> None:
+        """`busy_seconds` is how long a write waits for those of other processes before it gives up."""
         self._path = Path(path).expanduser().absolute()
         self._clock = clock or SystemClock()
+        self._busy_seconds = busy_seconds
         self._writer: Writer | None = None
         self._readers: Readers | None = None
         self._announcer: Announcer | None = None
+        self._last_picked = 0  # what the last pick found is the best guess at what the next one will
 
     # ------------------------------------------------------------------ life
 
@@ -89,31 +95,42 @@ class SqliteStore:
         if self._writer is not None:
             return
         check_library()
-        migrate(self._path, self._clock)
+        # In a thread: it may have to wait for another process that does the same.
+        await asyncio.to_thread(migrate, self._path, self._clock, self._busy_seconds)
         self._announcer = Announcer(str(self._path.resolve()))
-        self._writer = Writer(self._path, self._clock, self._announcer.announce)
-        self._readers = Readers(self._path)
+        self._writer = Writer(self._path, self._clock, self._announcer.announce, self._busy_seconds)
+        self._readers = Readers(self._path, self._busy_seconds)
 
     async def close(self) -> None:
         if self._writer is not None and self._readers is not None and self._announcer is not None:
-            self._readers.close()
-            self._writer.close()
-            self._announcer.close()
+            readers, writer, announcer = self._readers, self._writer, self._announcer
             self._writer = self._readers = self._announcer = None
+            await asyncio.to_thread(readers.close)
+            await asyncio.to_thread(writer.close)  # after what was handed to it is done
+            announcer.close()
 
     def sibling(self) -> SqliteStore:
-        return SqliteStore(self._path, clock=self._clock)
+        return SqliteStore(self._path, clock=self._clock, busy_seconds=self._busy_seconds)
 
     async def now_us(self) -> int:
         return self._clock.now_us()
 
-    async def _write(self, point: str | None, work: Callable[[Tx], T]) -> T:
-        return await self._opened().run(point, work)
+    async def _write(self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False) -> T:
+        """One transaction: in the writer thread, or here if it is small and commits are quick."""
+        writer = self._opened()
+        if is_small and writer.is_quick:
+            result = writer.run_now(point, work)
+            await asyncio.sleep(0)  # a caller in a loop must not keep others from running
+            return result
+        return await writer.run(point, work)
 
     async def _read(self, work: Callable[[reading.Db], T]) -> T:
+        return await self._opened_readers().run(work)
+
+    def _opened_readers(self) -> Readers:
         if self._readers is None:
             raise self._closed()
-        return await self._readers.run(work)
+        return self._readers
 
     def _opened(self) -> Writer:
         if self._writer is None:
@@ -126,14 +143,15 @@ class SqliteStore:
     # ------------------------------------------------------------------ starting
 
     async def insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
-        return await self._write("insert", lambda tx: inserting.insert(tx, rows))
+        return await self._write("insert", lambda tx: inserting.insert(tx, rows), is_small=len(rows) <= _SMALL_ROWS)
 
     # ------------------------------------------------------------------ working
 
     async def pick(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> Picked:
         order = picking.PickOrder(worker, queues, handlers, limit)
         while True:
-            picked, more = await self._write("pick", order.run)
+            picked, more = await self._write("pick", order.run, is_small=min(limit, self._last_picked) <= _SMALL_ROWS)
+            self._last_picked = len(picked.claims)
             if not more:
                 return picked
 
@@ -178,7 +196,9 @@ class SqliteStore:
     # ------------------------------------------------------------------ from outside
 
     async def deliver(self, signals: Sequence[NewSignal]) -> list[Delivery]:
-        return await self._write("deliver", lambda tx: signalling.deliver(tx, signals))
+        return await self._write(
+            "deliver", lambda tx: signalling.deliver(tx, signals), is_small=len(signals) <= _SMALL_ROWS
+        )
 
     async def cancel(self, promises: Sequence[bytes], *, cascade: bool = False) -> list[Status | None]:
         return await self._write("cancel", lambda tx: control.cancel(tx, promises, cascade))
@@ -190,7 +210,9 @@ class SqliteStore:
         return await self._write(None, lambda tx: control.resume(tx, promise))
 
     async def purge(self, rule: Retention, limit: int) -> int:
-        return await self._write("purge", lambda tx: control.purge(tx, rule, limit))
+        now = self._clock.now_us()
+        rows = await self._read(lambda db: control.purgeable(db, now, rule, limit))
+        return await self._write("purge", lambda tx: control.purge(tx, rows)) if rows else 0
 
     # ------------------------------------------------------------------ queues
 
@@ -207,7 +229,7 @@ class SqliteStore:
     # ------------------------------------------------------------------ reading
 
     async def get(self, promise: bytes) -> ExecutionView | None:
-        return await self._read(lambda db: reading.get(db, promise))
+        return self._opened_readers().run_now(lambda db: reading.get(db, promise))
 
     async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]:
         return await self._read(lambda db: [reading.get(db, promise) for promise in promises])
@@ -225,7 +247,7 @@ class SqliteStore:
         return await self._read(lambda db: reading.children(db, promise, barrier_round))
 
     async def inbox(self, promise: bytes) -> list[Signal]:
-        return await self._read(lambda db: reading.inbox(db, promise))
+        return self._opened_readers().run_now(lambda db: reading.inbox(db, promise))
 
     async def history(self, promise: bytes) -> list[Transition]:
         return await self._read(lambda db: reading.history(db, promise))

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
 from holdfast.core.errors import StoreError
-from holdfast.store.sqlite.connection import BUSY_SECONDS, connect, explain
+from holdfast.store.sqlite.connection import connect, explain
 from holdfast.store.sqlite.lock import WriterLock
 
 T = TypeVar("T")
@@ -41,7 +41,13 @@ class Tx:
 
 
 class Writer:
-    def __init__(self, path: Path, clock: Clock, announce: Callable[[Tx], Callable[[], None] | None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        announce: Callable[[Tx], Callable[[], None] | None],
+        busy_seconds: float,
+    ) -> None:
         self._path = path
         self._clock = clock
         self._announce = announce
@@ -49,9 +55,9 @@ class Writer:
         self._submitted = 0  # counted by the loop's thread alone
         self._finished = 0  # counted by the writer thread alone
         self._commit_seconds = 0.0
-        self._lock = WriterLock(path, BUSY_SECONDS)
+        self._lock = WriterLock(path, busy_seconds)
         try:
-            self.db = connect(path)
+            self.db = connect(path, busy_seconds)
         except BaseException:
             self._lock.close()
             raise

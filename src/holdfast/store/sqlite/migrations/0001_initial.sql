@@ -5,9 +5,11 @@ create table executions (
   id               integer primary key autoincrement,
   promise          blob    not null unique,
   -- the fence and what every commit reads: kept in front, so that a long state is not read for it
+  -- (compared one by one: a list of more than two builds a table for every row that is written)
   status           text    not null default 'runnable'
-                   check (status in ('runnable', 'executing', 'awaiting_signal', 'awaiting_children',
-                                     'awaiting_promise', 'stranded', 'delegated', 'done', 'failed', 'cancelled')),
+                   check (status = 'runnable' or status = 'executing' or status = 'done' or status = 'failed'
+                          or status = 'cancelled' or status = 'awaiting_signal' or status = 'awaiting_children'
+                          or status = 'awaiting_promise' or status = 'stranded' or status = 'delegated'),
   locked_by        text,
   lease_epoch      integer not null default 0,
   revision         integer not null default 0,
@@ -49,7 +51,7 @@ create table executions (
   ) virtual,
   -- live, but neither executing nor up for picking
   held             text generated always as (
-    case when status in ('done', 'failed', 'cancelled', 'executing') then null
+    case when status = 'executing' or ended_at is not null then null
          when status <> 'runnable' or paused or key_blocked then status end
   ) virtual,
   inserted_at      integer not null,

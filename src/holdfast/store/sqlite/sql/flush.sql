@@ -7,6 +7,11 @@ select id, lease_epoch, revision, cancel_requested, paused, partition_key, paren
 from executions
 where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?;
 
+-- name: flush_fence
+select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round
+from executions
+where id = ? and status = 'executing' and locked_by = ?;
+
 -- name: flush_keep
 update executions
 set step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
@@ -105,6 +110,9 @@ delete from signals where target_id in (select value from json_each(?));
 
 -- name: inbox_clear_keys
 delete from signal_keys where target_id in (select value from json_each(?));
+
+-- name: inbox_count
+select count(*) from signals where target_id = ?;
 
 -- name: inbox_counts
 select target_id, count(*) from signals where target_id in (select value from json_each(?)) group by target_id;

@@ -12,3 +12,7 @@ on conflict do nothing;
 -- name: signal_wake
 update executions set status = 'runnable', eligible_at = ?, wake_at = null, updated_at = ?
 where id = ? and status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise');
+
+-- Its deadline has fired, but no step has acted on that yet: it gets what it waited for.
+-- name: signal_in_time
+update executions set timed_out = 0 where id = ? and timed_out = 1;
