@@ -60,7 +60,7 @@ class PostgresEar:
         if self._task is None or now - self._armed.get(topic, -ARMED_SECONDS) < _REARM_SECONDS:
             return
         async with self._connections.any("arm a listener") as connection:
-            await connection.execute(self._sql["arm"], self._id, topic.value, ARMED_SECONDS)
+            await connection.execute(self._sql["listener_arm"], self._id, topic.value, ARMED_SECONDS)
         self._armed[topic] = now
 
     async def close(self) -> None:
@@ -78,7 +78,7 @@ class PostgresEar:
         if self._armed:
             with contextlib.suppress(StoreUnavailableError):  # the row expires by itself
                 async with self._connections.any("disarm a listener") as connection:
-                    await connection.execute(self._sql["disarm"], self._id)
+                    await connection.execute(self._sql["listener_remove"], self._id)
 
     async def _subscribe(self, address: Address) -> Connection:
         self._lost.clear()

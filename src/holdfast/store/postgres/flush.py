@@ -39,10 +39,7 @@ def is_plain(commit: Commit) -> bool:
     effects = commit.effects
     if len(effects) != 1:
         return False
-    advance = effects[0]
-    if type(advance) is not AdvanceExecution:
-        return False
-    status = advance.status
+    status = advance_of(commit).status
     return status not in PARKED and not (commit.claim.parent_row is not None and status in TERMINAL)
 
 
@@ -50,20 +47,25 @@ def build_call(commits: Sequence[Commit]) -> Call:
     order = sorted(range(len(commits)), key=lambda at: commits[at].claim.row)
     ordered = [commits[at] for at in order]
     if all(map(is_plain, ordered)):
-        advances = [commit.effects[0] for commit in ordered]
-        return Call("flush_plain", _own_columns(ordered, advances), commits, order, [], [])  # type: ignore[arg-type]
+        return Call("flush_plain", _own_columns(ordered), commits, order, [], [])
     effects = _Effects(ordered)
     return Call("flush", effects.arguments(), commits, order, effects.children, effects.child_ord)
 
 
-def _own_columns(commits: Sequence[Commit], advances: Sequence[AdvanceExecution | None]) -> list[Column]:
-    """The parameters of `advance_1` from `p_id` on. No advance: only the fence is asked for."""
-    none = AdvanceExecution(status=Status.EXECUTING)
-    writes = [none if advance is None else advance for advance in advances]
+def advance_of(commit: Commit) -> AdvanceExecution:
+    """Every commit begins with it."""
+    advance = commit.effects[0]
+    assert type(advance) is AdvanceExecution, f"the first effect of a commit is {type(advance).__name__}"
+    return advance
+
+
+def _own_columns(commits: Sequence[Commit]) -> list[Column]:
+    """The parameters of `advance_1` from `p_id` on."""
+    writes = [advance_of(commit) for commit in commits]
     return [
         [commit.claim.row for commit in commits],
         [commit.claim.epoch for commit in commits],
-        [None if advance is None else advance.status.value for advance in advances],
+        [write.status.value for write in writes],
         unset([write.step for write in writes]),
         unset([write.state for write in writes]),
         sparse([write.attempt for write in writes]),
@@ -82,7 +84,6 @@ class _Effects:
 
     def __init__(self, commits: Sequence[Commit]) -> None:
         self.commits = commits
-        self.advances: list[AdvanceExecution | None] = []
         self.parents: list[int] = []
         self.ignore_ord: list[int] = []
         self.ignore_id: list[int] = []
@@ -100,11 +101,9 @@ class _Effects:
             self._add(ord_, commit)
 
     def _add(self, ord_: int, commit: Commit) -> None:
-        advance: AdvanceExecution | None = None
         for effect in commit.effects:
             match effect:
                 case AdvanceExecution():
-                    advance = effect
                     self.ignore_ord += [ord_] * len(effect.ignore)
                     self.ignore_id += effect.ignore
                     if effect.status in TERMINAL and commit.claim.parent_row is not None:
@@ -123,12 +122,11 @@ class _Effects:
                 case RecordTransition():
                     self.line_ord.append(ord_)
                     self.lines.append(effect)
-        self.advances.append(advance)
 
     def arguments(self) -> list[Column]:
         lines = self.lines
         return [
-            *_own_columns(self.commits, self.advances),
+            *_own_columns(self.commits),
             self.parents,
             self.ignore_ord,
             self.ignore_id,
@@ -151,25 +149,20 @@ class _Effects:
 
 def read_answer(call: Call, answer: Row) -> Flushed:
     """The receipts, in the order the commits were given."""
-    receipts = [Receipt(True, _asked(commit)) for commit in call.commits]
+    receipts = [Receipt(True, advance_of(commit).status) for commit in call.commits]
     for position, status, cancel in zip(
         answer["odd"] or (), answer["odd_status"] or (), answer["odd_cancel"] or (), strict=True
     ):
         receipt = receipts[call.order[position - 1]]
         receipt.status = Status(status)
         receipt.cancel_requested = cancel
+    for position, count in zip(answer["inbox"] or (), answer["inbox_count"] or (), strict=True):
+        receipts[call.order[position - 1]].inbox_count = count
     for position in answer["fenced"] or ():
         receipts[call.order[position - 1]] = Receipt(False)
     if call.children:
         _add_children(call, answer, receipts)
     return Flushed(receipts, answer["woke"])
-
-
-def _asked(commit: Commit) -> Status:
-    for effect in commit.effects:
-        if type(effect) is AdvanceExecution:
-            return effect.status
-    return Status.EXECUTING
 
 
 def _add_children(call: Call, answer: Row, receipts: list[Receipt]) -> None:

@@ -30,11 +30,11 @@ class Outside(Ledger):
         self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
     ) -> None:
         async with self._connections.any("register a worker") as connection:
-            await connection.execute(self._sql["register_worker"], worker, host, pid, queues, lease_seconds)
+            await connection.execute(self._sql["worker_register"], worker, host, pid, queues, lease_seconds)
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:
         async with self._connections.any("extend a lease") as connection:
-            done: str = await connection.execute(self._sql["beat"], worker, lease_seconds)
+            done: str = await connection.execute(self._sql["worker_beat"], worker, lease_seconds)
             return done == "UPDATE 1"
 
     async def retire_worker(self, worker: str) -> int:
@@ -108,7 +108,7 @@ class Outside(Ledger):
     async def configure_queue(self, settings: QueueSettings) -> None:
         async with self._connections.any("configure a queue") as connection:
             await connection.execute(
-                self._sql["configure_queue"],
+                self._sql["queue_configure"],
                 settings.name,
                 settings.paused,
                 settings.concurrency,
@@ -124,4 +124,4 @@ class Outside(Ledger):
 
     async def workers(self) -> list[WorkerInfo]:
         async with self._connections.any("look at the workers") as connection:
-            return [worker_of(row) for row in await connection.fetch(self._sql["workers"])]
+            return [worker_of(row) for row in await connection.fetch(self._sql["worker_list"])]

@@ -25,41 +25,40 @@ class Reading(Ledger):
         return (await self.get_many([promise]))[0]
 
     async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]:
-        return views_in_order(promises, await self._rows("read executions", "get_many", promises))
+        return views_in_order(promises, await self._rows("read executions", "view_by_promise", promises))
 
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         path = pack(f">{len(query.path)}I", *query.path)
-        rows = await self._rows("find an execution", "find", query.low, query.high, path, query.name, limit)
+        rows = await self._rows("find an execution", "view_by_prefix", query.low, query.high, path, query.name, limit)
         return [view_of(row) for row in rows]
 
     async def count(self, where: ExecutionFilter) -> dict[Status, int]:
         statuses = [status.value for status in where.statuses] or None
         rows = await self._rows(
-            "count executions", "count", where.kind, where.name, where.queue, where.parent, statuses
+            "count executions", "count_by_status", where.kind, where.name, where.queue, where.parent, statuses
         )
         return {Status(row["status"]): row["count"] for row in rows}
 
     async def children(self, promise: bytes, barrier_round: int | None = None) -> list[ExecutionView]:
-        return [view_of(row) for row in await self._rows("read children", "children", promise, barrier_round)]
+        return [view_of(row) for row in await self._rows("read children", "view_children", promise, barrier_round)]
 
     async def inbox(self, promise: bytes) -> list[Signal]:
-        return [Signal(*row) for row in await self._rows("read an inbox", "inbox", promise)]
+        return [Signal(*row) for row in await self._rows("read an inbox", "inbox_of", promise)]
 
     async def history(self, promise: bytes) -> list[Transition]:
-        return [transition_of(row) for row in await self._rows("read a history", "history", promise)]
+        return [transition_of(row) for row in await self._rows("read a history", "history_of", promise)]
 
-    # Last, because below it `list` is no longer the type.
-    async def list(self, where: ExecutionFilter, limit: int, cursor: str | None = None) -> Page:
+    async def browse(self, where: ExecutionFilter, limit: int, cursor: str | None = None) -> Page:
         common = (_before(cursor), where.kind, where.name, where.queue, where.parent, limit + 1)
         if where.statuses:
             # One scan a status, each in order, so that a rare status is found by its index.
             parts = [
-                await self._rows("list executions", "list_of_status", *common, status.value)
+                await self._rows("list executions", "browse_status", *common, status.value)
                 for status in dict.fromkeys(where.statuses)
             ]
             rows = sorted(chain.from_iterable(parts), key=lambda row: -int(row["id"]))
         else:
-            rows = await self._rows("list executions", "list", *common)
+            rows = await self._rows("list executions", "browse", *common)
         page = rows[:limit]
         return Page([view_of(row) for row in page], str(page[-1]["id"]) if len(rows) > limit else None)
 

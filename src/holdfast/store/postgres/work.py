@@ -101,6 +101,15 @@ class Work(Ledger):
         found = {row["id"]: claim_of(row) for row in rows}
         return [found.get(claim.row) for claim in claims]
 
+    async def disown(self, worker: str, keep: Sequence[int]) -> int:
+        reach("release.before")
+        async with self._connections.any("disown claims") as connection:
+            released: int = await connection.fetchval(self._sql["disown"], worker, keep)
+        reach("release.after")
+        if released:
+            self._tell(Topic.WORK)
+        return released
+
     async def release(self, worker: str, claims: Sequence[ExecutionClaim]) -> int:
         reach("release.before")
         async with self._connections.any("release claims") as connection:

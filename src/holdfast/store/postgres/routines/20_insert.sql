@@ -80,6 +80,6 @@ begin
       using errcode = 'serialization_failure';
   end if;
   if v_woke then
-    perform {schema}.wake_1('work', v_now);
+    perform {schema}.wake_1('work');
   end if;
 end $$;

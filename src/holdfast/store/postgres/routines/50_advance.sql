@@ -1,7 +1,6 @@
 -- Write the own rows of a flush, each only while its fence holds (ruling E1). Joined by id alone.
 --
--- Arrays may be shorter than p_id where the rest is null; a null status writes nothing. It answers what differs from
--- what was asked: `fenced` and `odd` are positions in the arrays.
+-- Arrays may be shorter than p_id where the rest is null. It answers what differs from what was asked: `fenced` and `odd` are positions in the arrays.
 --
 -- * A cancel request turns every release into "runnable now", so that a worker sees it and ends the execution.
 -- * A paused row does not keep its lease.
@@ -12,7 +11,7 @@ create or replace function {schema}.advance_1(
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_digest text[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[],
-  out ended bigint[], out freed bigint[], out freed_keys text[], out woke boolean
+  out live bigint[], out ended bigint[], out freed bigint[], out freed_keys text[], out woke boolean, out stranded boolean
 ) language plpgsql as $$
 declare
   v_applied int[];
@@ -51,17 +50,18 @@ begin
     ) with ordinality as o(
       id, epoch, status, step, state, attempt, replay, result, error, delay, awaits, wake_after, digest, ord
     )
-    where o.status is not null and e.id = o.id and e.status = 'executing' and e.locked_by = p_worker and e.lease_epoch = o.epoch
+    where e.id = o.id and e.status = 'executing' and e.locked_by = p_worker and e.lease_epoch = o.epoch
     returning o.ord::int, e.id, e.status::text, e.status::text <> o.status or e.cancel_requested as is_odd,
       e.cancel_requested, e.partition_key, e.status = 'runnable' and e.eligible_at <= p_now and not e.paused as is_due
   )
   select array_agg(a.ord), array_agg(a.ord) filter (where is_odd), array_agg(a.status) filter (where is_odd),
     array_agg(a.cancel_requested) filter (where is_odd),
+    array_agg(a.id) filter (where a.status not in ('done', 'failed', 'cancelled')),
     array_agg(a.id) filter (where a.status in ('done', 'failed', 'cancelled')),
     array_agg(a.id) filter (where a.partition_key is not null and a.status <> 'executing'),
     array_agg(a.partition_key) filter (where a.partition_key is not null and a.status <> 'executing'),
-    coalesce(bool_or(is_due), false)
-  into v_applied, odd, odd_status, odd_cancel, ended, freed, freed_keys, woke
+    coalesce(bool_or(is_due), false), coalesce(bool_or(a.status = 'stranded'), false)
+  into v_applied, odd, odd_status, odd_cancel, live, ended, freed, freed_keys, woke, stranded
   from advanced a;
   if coalesce(cardinality(v_applied), 0) < cardinality(p_id) then
     fenced := array(

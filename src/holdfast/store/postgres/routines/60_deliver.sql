@@ -41,18 +41,22 @@ begin
   into answers, v_delivered
   from unnest(p_target) with ordinality as g(target, ord) left join marked m on m.ord = g.ord;
 
+  -- Where the deadline has fired but no step has acted on that yet, it gets what it waited for: not timed out.
   with woken as (
     update {schema}.executions e
-    set status = 'runnable', eligible_at = v_now, wake_at = null, updated_at = v_now
-    where e.id = any (v_locked) and e.status in ('awaiting_signal', 'awaiting_promise')
+    set status = case when e.status = 'executing' then e.status else 'runnable' end,
+      eligible_at = case when e.timed_out then e.eligible_at else v_now end,
+      timed_out = false, wake_at = null, updated_at = v_now
+    where e.id = any (v_locked)
+      and (e.status in ('awaiting_signal', 'awaiting_promise') or e.timed_out and e.status in ('runnable', 'executing'))
       and exists (
         select from unnest(p_target, p_name) with ordinality as g(target, name, ord)
         where g.ord = any (v_delivered) and g.target = e.promise and g.name = any (e.awaits)
       )
-    returning not e.paused as is_due
+    returning e.status = 'runnable' and not e.paused as is_due
   )
   select coalesce(bool_or(is_due), false) into woke from woken;
   if woke then
-    perform {schema}.wake_1('work', v_now);
+    perform {schema}.wake_1('work');
   end if;
 end $$;

@@ -2,6 +2,7 @@
 --
 --   release_barriers_1  ended children count down their parents' barriers
 --   finish_1            what follows from rows that ended or let go of their key
+--   inbox_counts_1      what is in the inboxes of rows that live on
 --   flush_plain_1       commits that only write their own row, neither parking nor ending a child
 --   flush_1             commits with everything
 --
@@ -36,27 +37,42 @@ begin
 end $$;
 
 create or replace function {schema}.finish_1(
-  p_now timestamptz, p_ended bigint[], p_freed bigint[], p_freed_keys text[], p_woke boolean
+  p_now timestamptz, p_ended bigint[], p_freed bigint[], p_freed_keys text[], p_woke boolean, p_stranded boolean
 ) returns void language plpgsql as $$
 begin
   if p_ended is not null then
     delete from {schema}.signals where target_id = any (p_ended);
     delete from {schema}.signal_keys where target_id = any (p_ended);
-    perform {schema}.wake_1('ended', p_now);
+  end if;
+  if p_ended is not null or p_stranded then
+    perform {schema}.wake_1('ended');
   end if;
   if p_freed is not null then
     perform {schema}.release_keys_1(p_freed_keys, p_freed);
   end if;
   if p_woke or p_freed is not null then
-    perform {schema}.wake_1('work', p_now);
+    perform {schema}.wake_1('work');
   end if;
+end $$;
+
+-- Which of these rows have signals, by their position in p_id, and how many.
+create or replace function {schema}.inbox_counts_1(
+  p_id bigint[], p_live bigint[], out positions int[], out counts int[]
+) language plpgsql as $$
+begin
+  select array_agg(array_position(p_id, c.target_id)), array_agg(c.signals) into positions, counts
+  from (
+    select s.target_id, count(*)::int as signals from {schema}.signals s
+    where s.target_id = any (p_live) group by s.target_id
+  ) c;
 end $$;
 
 create or replace function {schema}.flush_plain_1(
   p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_digest text[],
-  out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean
+  out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
+  out inbox int[], out inbox_count int[]
 ) language plpgsql as $$
 declare
   v_now timestamptz := {schema}.clock();
@@ -70,8 +86,11 @@ begin
   odd_status := v.odd_status;
   odd_cancel := v.odd_cancel;
   woke := v.woke or v.freed is not null;
-  if woke or v.ended is not null then
-    perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, v.woke);
+  if woke or v.stranded or v.ended is not null then
+    perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, v.woke, v.stranded);
+  end if;
+  if v.live is not null then
+    select c.positions, c.counts into inbox, inbox_count from {schema}.inbox_counts_1(p_id, v.live) c;
   end if;
 end $$;
 
@@ -91,6 +110,7 @@ create or replace function {schema}.flush_1(
   p_line_ord int[], p_line_step text[], p_line_outcome text[], p_line_next_step text[], p_line_attempt int[],
   p_line_error json[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
+  out inbox int[], out inbox_count int[],
   out child_position int[], out child_promise bytea[], out child_collided boolean[], out child_conflict boolean[],
   out unspawned int[]
 ) language plpgsql as $$
@@ -227,5 +247,8 @@ begin
     select b.woke into v_woke from {schema}.release_barriers_1(v.ended, v_now) b;
     woke := woke or v_woke;
   end if;
-  perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, woke);
+  perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, woke, v.stranded);
+  if v.live is not null then
+    select c.positions, c.counts into inbox, inbox_count from {schema}.inbox_counts_1(p_id, v.live) c;
+  end if;
 end $$;

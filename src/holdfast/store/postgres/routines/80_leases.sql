@@ -19,7 +19,8 @@ begin
     select e.id, e.status, e.locked_by, e.lease_epoch from {schema}.executions e
     where e.id = any (p_ids) order by e.id for update
   ) l join unnest(p_ids, p_epochs) c(id, epoch) on c.id = l.id
-  where l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch = c.epoch;
+  -- At a later epoch: the reply of an earlier reclaim was lost too.
+  where l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch >= c.epoch;
   return query select * from {schema}.lease_1(p_worker, v_held, {schema}.clock());
 end $$;
 
@@ -39,7 +40,7 @@ begin
     perform {schema}.release_keys_1(v_keys, p_ids);
   end if;
   if v_count > 0 then
-    perform {schema}.wake_1('work', p_now);
+    perform {schema}.wake_1('work');
   end if;
   return v_count;
 end $$;
@@ -55,6 +56,16 @@ begin
   ) l join unnest(p_ids, p_epochs) c(id, epoch) on c.id = l.id
   where l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch = c.epoch;
   return {schema}.put_back_1(v_held, {schema}.clock());
+end $$;
+
+create or replace function {schema}.disown_1(p_worker text, p_keep bigint[]) returns int
+language plpgsql as $$
+begin
+  return {schema}.put_back_1(
+    array(select id from {schema}.executions
+          where status = 'executing' and locked_by = p_worker and id <> all (p_keep)
+          order by id for update),
+    {schema}.clock());
 end $$;
 
 create or replace function {schema}.retire_worker_1(p_worker text) returns int
@@ -115,10 +126,10 @@ begin
   select coalesce(array_agg(gone.id order by gone.id), '{}') into workers from gone;
   more := cardinality(workers) < cardinality(v_dead);
   if v_ids <> '{}' then
-    perform {schema}.wake_1('work', v_now);
+    perform {schema}.wake_1('work');
   end if;
   if stranded <> '{}' then
-    perform {schema}.wake_1('ended', v_now);
+    perform {schema}.wake_1('ended');
   end if;
 end $$;
 
@@ -139,7 +150,7 @@ begin
     update {schema}.executions
       set status = 'runnable', timed_out = true, eligible_at = v_now, wake_at = null, updated_at = v_now
       where id = any (v_ids);
-    perform {schema}.wake_1('work', v_now);
+    perform {schema}.wake_1('work');
   end if;
   select greatest(extract(epoch from wake_at - v_now), 0) into next_due
     from {schema}.executions where wake_at is not null order by wake_at limit 1;

@@ -39,7 +39,7 @@ begin
       perform {schema}.unsettle_keys_1(v_keys);
     end if;
     select b.woke into v_woke from {schema}.release_barriers_1(v_ended, v_now) b;
-    perform {schema}.finish_1(v_now, v_ended, null, null, v_woke or v_keys is not null);
+    perform {schema}.finish_1(v_now, v_ended, null, null, v_woke or v_keys is not null, false);
   end if;
   return array(
     select e.status::text from unnest(p_promises) with ordinality g(promise, ord)
@@ -68,7 +68,7 @@ begin
     perform {schema}.unsettle_keys_1(array[v_key]);
   end if;
   if v_runnable then
-    perform {schema}.wake_1('work', v_now);
+    perform {schema}.wake_1('work');
   end if;
   return true;
 end $$;
@@ -84,7 +84,7 @@ begin
   if not found then
     return false;
   end if;
-  perform {schema}.wake_1('work', v_now);
+  perform {schema}.wake_1('work');
   return true;
 end $$;
 

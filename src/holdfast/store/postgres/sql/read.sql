@@ -1,20 +1,20 @@
--- name: get_many
+-- name: view_by_promise
 select *, status::text as status from {schema}.executions where promise = any ($1::bytea[])
 
--- name: find
+-- name: view_by_prefix
 select *, status::text as status from {schema}.executions
 where promise >= $1 and promise < $2 and octet_length(promise) = 32 + octet_length($3::bytea)
   and substring(promise from 33) = $3 and ($4::text is null or name = $4)
 order by promise limit $5
 
--- name: list
+-- name: browse
 select *, status::text as status from {schema}.executions
 where id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
 order by id desc limit $6
 
--- name: list_of_status
+-- name: browse_status
 select *, status::text as status from {schema}.executions
 where status = $7::text::{schema}.status
   and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
@@ -22,30 +22,30 @@ where status = $7::text::{schema}.status
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
 order by id desc limit $6
 
--- name: count
+-- name: count_by_status
 select status::text, count(*) from {schema}.executions
 where ($1::text is null or kind = $1) and ($2::text is null or name = $2) and ($3::text is null or queue = $3)
   and ($4::bytea is null or parent_id = (select id from {schema}.executions where promise = $4))
   and ($5::text[] is null or status = any ($5::text[]::{schema}.status[]))
 group by status
 
--- name: children
+-- name: view_children
 select *, status::text as status from {schema}.executions
 where parent_id = (select id from {schema}.executions where promise = $1)
   and ($2::int is null or parent_round = $2)
 order by promise
 
--- name: inbox
+-- name: inbox_of
 select id, name, payload from {schema}.signals
 where target_id = (select id from {schema}.executions where promise = $1)
 order by id
 
--- name: history
+-- name: history_of
 select revision, at, step, outcome, next_step, attempt, error from {schema}.transitions
 where execution_id = (select id from {schema}.executions where promise = $1)
 order by revision
 
--- name: workers
+-- name: worker_list
 select w.id, w.host, w.pid, w.queues, w.started_at, w.expires_at, w.expires_at <= {schema}.clock() as is_expired,
   coalesce(h.executing, 0) as executing
 from {schema}.workers w left join (
@@ -53,7 +53,7 @@ from {schema}.workers w left join (
 ) h on h.locked_by = w.id
 order by w.started_at, w.id
 
--- name: configure_queue
+-- name: queue_configure
 insert into {schema}.queues (name, paused, concurrency, rate, rate_seconds, tokens, tokens_at)
 select $1, $2, $3, $4, $5, coalesce(greatest($4::float8, 1), 0), {schema}.clock()
 on conflict (name) do update set paused = excluded.paused, concurrency = excluded.concurrency, rate = excluded.rate,
@@ -64,13 +64,13 @@ on conflict (name) do update set paused = excluded.paused, concurrency = exclude
   tokens_at = case when (queues.rate, queues.rate_seconds) is distinct from (excluded.rate, excluded.rate_seconds)
     then excluded.tokens_at else queues.tokens_at end
 
--- name: arm
+-- name: listener_arm
 insert into {schema}.listeners (id, topic, expires_at)
-values ($1, $2, {schema}.clock() + $3::float8 * interval '1 second')
+values ($1, $2, clock_timestamp() + $3::float8 * interval '1 second')
 on conflict (topic, id) do update set expires_at = excluded.expires_at
 
--- name: disarm
-delete from {schema}.listeners where id = $1 or expires_at < {schema}.clock() - interval '1 hour'
+-- name: listener_remove
+delete from {schema}.listeners where id = $1 or expires_at < clock_timestamp() - interval '1 hour'
 
 -- name: queue_stats
 -- Every queue with settings or live rows; the names are found by skipping along the indexes, not by reading them.

@@ -19,17 +19,20 @@ select * from {schema}.deliver_1($1, $2, $3, $4)
 -- name: reclaim
 select * from {schema}.reclaim_1($1, $2, $3)
 
+-- name: disown
+select {schema}.disown_1($1, $2)
+
 -- name: release
 select {schema}.release_1($1, $2, $3)
 
 -- name: waiting_priority
 select {schema}.waiting_priority_1($1, $2)
 
--- name: register_worker
+-- name: worker_register
 insert into {schema}.workers (id, host, pid, queues, started_at, expires_at)
 select $1, $2, $3, $4, now, now + $5::float8 * interval '1 second' from {schema}.clock() now
 
--- name: beat
+-- name: worker_beat
 update {schema}.workers set expires_at = {schema}.clock() + $2::float8 * interval '1 second' where id = $1
 
 -- name: retire_worker
