@@ -59,12 +59,13 @@ _encode: Final = msgspec.json.Encoder().encode
 class Call:
     """A call in flight: its number, the last attempt that started (0: none), and whether that one still runs."""
 
-    __slots__ = ("attempt", "number", "running")
+    __slots__ = ("attempt", "number", "running", "scheduled")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.attempt = 0
         self.running = False
+        self.scheduled = True  # False only for a call that an audit adopted.
 
 
 class JoinSet:
@@ -204,6 +205,16 @@ class Book:
         """A promise has its outcome; if it is waited for, one less is outstanding."""
         self.flags[index] |= SETTLED
         self.outstanding.discard(promise_id)
+
+    def is_taken(self, join_set_id: str, promise_id: str, index: int) -> bool:
+        """Whether this join set gave the result of this call before."""
+        return index >= 0 and bool(self.flags[index] & CONSUMED) and self.words[index] == self.find(join_set_id)
+
+    def mark_taken(self, join_set_id: str, promise_id: str, index: int) -> None:
+        """From here on the call's word holds the number of the join set instead of the digest of the result."""
+        if index >= 0:
+            self.flags[index] |= CONSUMED
+            self.words[index] = self.find(join_set_id)
 
     def check_time(self, event: JournalEvent, moment: datetime, field: str) -> None:
         if moment.tzinfo is None:  # It would be written, and never read again.

@@ -36,6 +36,8 @@ def invoke_started(book: Book, event: InvokeStarted) -> None:
             return
         book.refuse(SE_1, event.sequence, "the call was never scheduled", event.promise_id)
         call = _adopt(book, event.promise_id)
+    elif not call.scheduled:
+        book.refuse(SE_1, event.sequence, "the call was never scheduled", event.promise_id)
     # An attempt whose worker died leaves no Retrying behind: the next Started follows it directly.
     elif event.attempt != call.attempt + 1:
         book.refuse(
@@ -44,7 +46,7 @@ def invoke_started(book: Book, event: InvokeStarted) -> None:
             f"attempt {event.attempt} follows attempt {call.attempt}",
             event.promise_id,
         )
-    call.attempt = event.attempt
+    call.attempt = max(call.attempt, event.attempt)  # Only an audit sees it fall.
     call.running = True
 
 
@@ -108,6 +110,7 @@ def _is_completed(book: Book, promise_id: str) -> bool:
 
 
 def _adopt(book: Book, promise_id: str) -> Call:
-    """An audit goes on as if the call had been scheduled, to find what else is wrong."""
+    """An audit takes note of the call, though it was never scheduled, to find what else is wrong with it."""
     call = book.calls[promise_id] = Call(book.adopt(promise_id, CALL))
+    call.scheduled = False
     return call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import Final
 
 from holdfast.core.journal.book import CALL, SETTLED, SIGNAL, TIMER, UNKNOWN, Book, Inbox
@@ -61,6 +61,7 @@ def signal_delivered(book: Book, event: SignalDelivered) -> None:
     if delivery_id <= last:
         detail = f"delivery {delivery_id} follows delivery {last}"
         book.refuse(DELIVERY_ID, event.sequence, detail, event.signal_name)
+        _deliver_late(inbox, event)
         return
     if inbox is None:
         inbox = book.inboxes[event.signal_name] = Inbox()
@@ -68,6 +69,19 @@ def signal_delivered(book: Book, event: SignalDelivered) -> None:
         inbox.skipped.append(range(last + 1, delivery_id))
     inbox.unconsumed.append((delivery_id, hash(bytes(event.payload))))
     inbox.last = delivery_id
+
+
+def _deliver_late(inbox: Inbox | None, event: SignalDelivered) -> None:
+    """An audit takes a delivery in, though it came out of order, unless there was one of the same id."""
+    if inbox is None:
+        return
+    for place, skipped in enumerate(inbox.skipped):
+        if event.delivery_id in skipped:
+            inbox.skipped[place] = range(skipped.start, event.delivery_id)
+            inbox.skipped.append(range(event.delivery_id + 1, skipped.stop))
+            delivery = (event.delivery_id, hash(bytes(event.payload)))
+            inbox.unconsumed = deque(sorted((*inbox.unconsumed, delivery)))
+            return
 
 
 def signal_received(book: Book, event: SignalReceived) -> None:

@@ -29,7 +29,8 @@ from holdfast.core.journal.rules import JOIN_SET as JOIN_SET_GUARD
 
 def join_set_created(book: Book, event: JoinSetCreated) -> None:
     if book.allocate(event, event.join_set_id, JOIN_SET) >= 0:
-        book.join_sets[event.join_set_id] = JoinSet(created=True)
+        # An audit may have counted members that came too early.
+        book.join_sets.setdefault(event.join_set_id, JoinSet(created=True)).created = True
 
 
 def join_set_submitted(book: Book, event: JoinSetSubmitted) -> None:
@@ -48,7 +49,7 @@ def join_set_submitted(book: Book, event: JoinSetSubmitted) -> None:
     index = call.number if call is not None else book.find(promise_id)
     if book.kind_of(index) != CALL:
         book.refuse(MEMBER, event.sequence, "no call with this id was scheduled", join_set_id, promise_id)
-    elif book.flags[index] & SUBMITTED:
+    if promise_id in book.members or (index >= 0 and book.flags[index] & SUBMITTED):
         owner = book.members.get(promise_id, "a join set that gave its result")
         book.refuse(JS_7, event.sequence, f"it was submitted to {owner} before", join_set_id, promise_id)
     if join_set is None:
@@ -65,29 +66,25 @@ def join_set_awaited(book: Book, event: JoinSetAwaited) -> None:
     index = book.find(promise_id)
     flags = book.flags[index] if index >= 0 else 0
     is_member = book.members.get(promise_id) == join_set_id
-    is_consumed = bool(flags & CONSUMED) and book.words[index] == book.find(join_set_id)
-    if not is_member:
-        if is_consumed:
-            book.refuse(JS_5, event.sequence, "its result was taken before", join_set_id, promise_id)
-        else:
-            book.refuse(JS_3, event.sequence, "it is not a member", join_set_id, promise_id)
+    if book.is_taken(join_set_id, promise_id, index):
+        book.refuse(JS_5, event.sequence, "its result was taken before", join_set_id, promise_id)
+    elif not is_member:
+        book.refuse(JS_3, event.sequence, "it is not a member", join_set_id, promise_id)
     if book.kind_of(index) != CALL or not flags & SETTLED:
         book.refuse(JS_4, event.sequence, "the call has not completed", join_set_id, promise_id)
     elif not flags & CONSUMED and book.words[index] != digest_of(event.result):
         book.refuse(AWAITED_RESULT, event.sequence, "the call completed with another result", join_set_id, promise_id)
     join_set = book.join_sets.get(join_set_id)
     if join_set is None or join_set.awaited >= join_set.submitted:
-        taken = "no result is left to take"
-        book.refuse(JS_6, event.sequence, taken, join_set_id, promise_id)
+        book.refuse(JS_6, event.sequence, "no result is left to take", join_set_id, promise_id)
     if is_member:
         del book.members[promise_id]
-    if index >= 0:
-        book.flags[index] |= CONSUMED
-        book.words[index] = book.find(join_set_id)
-    if join_set is not None:
-        join_set.awaited += 1
-        if join_set.awaited == join_set.submitted:
-            del book.join_sets[join_set_id]
+    book.mark_taken(join_set_id, promise_id, index)
+    if join_set is None:
+        join_set = book.join_sets[join_set_id] = JoinSet(created=False)
+    join_set.awaited += 1
+    if join_set.awaited == join_set.submitted:
+        del book.join_sets[join_set_id]
 
 
 def _guard(book: Book, event: JoinSetSubmitted | JoinSetAwaited) -> None:

@@ -16,13 +16,14 @@ from holdfast.core.journal.rules import Rule, Violation
 
 
 class _Audit(Book):
-    """A book that takes note of violations. Ids may come in any order, so they are looked up, not computed."""
+    """A book that takes note of violations. Nothing is sure of ids here, so they are looked up, not computed."""
 
-    __slots__ = ("index", "violations")
+    __slots__ = ("index", "taken", "violations")
 
     def __init__(self, execution_id: str) -> None:
         super().__init__(execution_id)
         self.index: dict[str, int] = {}
+        self.taken: set[tuple[str, str]] = set()
         self.violations: list[Violation] = []
 
     def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str) -> None:
@@ -37,6 +38,8 @@ class _Audit(Book):
         if tail.isascii() and tail.isdecimal() and len(tail) <= CHILD_NUMBER_DIGITS:
             self.next_child = max(self.next_child, int(tail) + 1)
         if promise_id in self.index:
+            if promise_id in self.calls:
+                self.calls[promise_id].scheduled = True
             return UNKNOWN
         return self.adopt(promise_id, flags)
 
@@ -48,6 +51,13 @@ class _Audit(Book):
         self.flags.append(flags)
         self.words.append(0)
         return index
+
+    def is_taken(self, join_set_id: str, promise_id: str, index: int) -> bool:
+        return (join_set_id, promise_id) in self.taken
+
+    def mark_taken(self, join_set_id: str, promise_id: str, index: int) -> None:
+        super().mark_taken(join_set_id, promise_id, index)
+        self.taken.add((join_set_id, promise_id))
 
 
 def validate(execution_id: str, events: Iterable[Event]) -> list[Violation]:
