@@ -2,7 +2,7 @@
 
 - `Output`: one command's way to print, chosen once.
 - `Cell` and `Grid`: a table as data; how it looks is decided here alone.
-- `visible`, `ago`: text that cannot play tricks on a terminal, and times in a person's terms.
+- `visible`, `ago`, `counted`: text that plays no tricks on a terminal, times and numbers in a person's terms.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 def visible(text: str) -> str:
     """The text on one line, with its control characters spelled out: names and payloads are other people's."""
     return text.translate(_CONTROL)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 order`, `20 orders`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 @dataclass(frozen=True, slots=True)
