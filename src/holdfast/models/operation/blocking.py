@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from .call import Call, SpawnedCall
 from .callbacks import CallCallback, Maybe

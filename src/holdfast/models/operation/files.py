@@ -96,7 +96,7 @@ class OperationFiles:
     def _write(self, data: LedgerData) -> None:
         self._fs.write_new(self.temp_path, encode(data))
         self._fs.replace(self.temp_path, self.json_path)
-        self._fs.sync_folder(self.base_path)
+        self._sync(self.base_path)
 
     def _append_logs(self, entries: list[LogEntry], *, committed: bool) -> None:
         """To the logs beside the JSON or, once it has moved, to those in the backup."""
@@ -136,8 +136,15 @@ class OperationFiles:
         ):
             if self._fs.exists(source):
                 self._fs.replace(source, self._free_name(self.backup_path / name))
-        self._fs.sync_folder(self.backup_path)
-        self._fs.sync_folder(self.base_path)
+        self._sync(self.backup_path)
+        self._sync(self.base_path)
+
+    def _sync(self, folder: Path) -> None:
+        """After a rename every participant sees the change: a folder that cannot be flushed must not deny it."""
+        try:
+            self._fs.sync_folder(folder)
+        except OSError as error:
+            logger.warning("operation %s: %s could not be flushed: %s", self.operation_id, folder, error)
 
     def _free_name(self, path: Path) -> Path:
         """`path`, or the first `path.N` that is free: what is in a backup is never overwritten."""
