@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.status import PARKED, Status
 from holdfast.store.effects import AdvanceExecution, SpawnExecutions
 from holdfast.store.values import Fired, NewSignal
-from holdfast.testing.hand import Hand, child_rows, done, go, park, promise_of, row, wait_children
+from holdfast.testing.hand import Hand, child_rows, done, go, park, promise_of, replay, row, wait_children
 from holdfast.testing.stores import Stores
 
 
@@ -71,14 +71,18 @@ async def test_a_pass_is_bounded_and_says_that_there_is_more(stores: Stores, han
 
 
 async def test_a_signal_after_the_deadline_finds_the_row_woken_already(stores: Stores, hand: Hand) -> None:
-    """The step sees both: that time was up, and the signal in its inbox."""
+    """Nobody has acted on the deadline yet, so the step has what it waited for; another name changes nothing."""
     await park_as(hand, Status.AWAITING_SIGNAL, "a", 10)
     await stores.advance(11)
     await stores.store.fire_timers(10)
-    await stores.store.deliver([NewSignal(promise_of("a"), "go", "1")])
+    await stores.store.deliver([NewSignal(promise_of("a"), "other", "1")])
     claim = await hand.take()
     assert claim.timed_out
-    assert [signal.name for signal in claim.inbox] == ["go"]
+    await stores.store.deliver([NewSignal(promise_of("a"), "go", "1")])
+    await hand.apply(claim, replay(claim))
+    again = await hand.take()
+    assert not again.timed_out
+    assert [signal.name for signal in again.inbox] == ["other", "go"]
 
 
 async def test_timed_out_is_of_one_park_only(stores: Stores, hand: Hand) -> None:

@@ -154,7 +154,7 @@ class Store(Protocol):
         """
 
     async def fire_timers(self, limit: int) -> Fired:
-        """Wake the parked rows whose `wake_at` has come: runnable, `timed_out`."""
+        """Wake the parked rows whose `wake_at` has come: runnable, `timed_out` unless an awaited signal still comes."""
 
     # ------------------------------------------------------------------ from outside
 

@@ -131,7 +131,7 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
     digest: str | None = None
     awaits: tuple[str, ...] | None = None
     inbox: tuple[Signal, ...] = ()
-    timed_out: bool = False  # woken by its deadline, and has not progressed since
+    timed_out: bool = False  # woken by its deadline; neither progress nor an awaited signal has come since
     children_ready: bool = False  # its barrier was released, and it has not progressed since
     barrier_round: int = 0
     next_child: int = 0

@@ -132,8 +132,11 @@ class MachineContext(Generic[StateT]):
 
     @property
     def timed_out(self) -> bool:
-        """Woken by the deadline, with none of the awaited signals there."""
-        return self._claim.timed_out and not self.awaited
+        """Woken by the deadline, and no awaited signal has come since it parked.
+
+        A step that collects a pack finds in `awaited` what it had got by then.
+        """
+        return self._claim.timed_out
 
     def signal(self, target: PromiseId, name: str, payload: object = None, *, dedup_key: str | None = None) -> None:
         """Send a signal in the commit of this step's outcome: it is sent exactly when the step counts."""

@@ -151,7 +151,8 @@ class MachineRunner:
         return found
 
     async def _children(self, claim: ExecutionClaim, engine: Engine) -> tuple[ChildResult, ...]:
-        if not claim.children_ready:
+        timed_out_at_barrier = claim.timed_out and claim.awaits is None
+        if not claim.children_ready and not timed_out_at_barrier:
             return ()
         views = await engine.store.children(claim.promise, claim.barrier_round)  # E7
         return tuple(ChildResult(view) for view in views)
