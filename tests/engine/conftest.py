@@ -1,0 +1,19 @@
+"""`rig` on both stores, as in the tests of machines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from holdfast.testing.stores import Stores
+from tests.engine.rig import Rig
+
+
+@pytest_asyncio.fixture
+async def rig(stores: Stores) -> AsyncIterator[Rig]:
+    made = Rig(stores)
+    try:
+        yield made
+    finally:
+        await made.close()

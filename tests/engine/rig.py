@@ -1,0 +1,151 @@
+"""An app on a ledger with a virtual clock, its workers driven by hand, and a store whose calls can be made to fail.
+
+- `Rig`: what most tests of engine and machines use.
+- `Faulty`: a wrapper around a real store; `fail` makes chosen calls raise, before or after they were carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, cast
+
+from holdfast import App, Collision, Handle
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.worker import Worker
+from holdfast.store.base import Store
+from holdfast.store.values import ExecutionView
+from holdfast.testing.stores import Stores
+
+LEASE_PASSED = 31
+
+
+class Rig:
+    """`worker` is made at its first use, after the test has declared its machines."""
+
+    def __init__(self, stores: Stores, *, store: Store | None = None, **app: Any) -> None:
+        self.stores = stores
+        self.app = App("test", store=store or stores.unopened(), **app)
+        self._workers: list[Worker] = []
+
+    async def make_worker(self, **settings: Any) -> Worker:
+        """Another worker, open and idle: it works when told to."""
+        worker = await self.app.make_worker(WorkerSettings(**settings))
+        await worker.open()
+        self._workers.append(worker)
+        return worker
+
+    async def worker(self) -> Worker:
+        return self._workers[0] if self._workers else await self.make_worker()
+
+    async def once(self) -> int:
+        """One pick and all it leads to."""
+        return await (await self.worker()).run_once()
+
+    async def run(self) -> int:
+        """Work until nothing is due."""
+        return await (await self.worker()).run_until_idle()
+
+    async def advance(self, seconds: float) -> None:
+        """Move the ledger's time; the workers that live beat their hearts."""
+        await self.stores.advance(seconds)
+        for worker in self._workers:
+            await worker.beat_once()
+
+    @property
+    def now(self) -> datetime:
+        return self.stores.clock.now
+
+    async def store(self) -> Store:
+        return await self.app.store()
+
+    async def view(self, handle: Handle[Any]) -> ExecutionView:
+        return await handle.describe()
+
+    async def stop(self, worker: Worker) -> None:
+        """Stop one that the test has no more use for."""
+        self._workers.remove(worker)
+        await worker.stop()
+
+    async def kill(self, worker: Worker, working: asyncio.Task[int]) -> None:
+        """As if its process had been killed while `working`, and another had then taken back what it held."""
+        self._workers.remove(worker)
+        await self.advance(LEASE_PASSED)
+        await (await self.worker()).reap_once()
+        worker._active.disown_all()  # its tasks end without a word, as with their process
+        await working
+
+    async def close(self) -> None:
+        for worker in self._workers:
+            await worker.stop(0)
+        await self.app.close()
+
+
+def handles(started: list[Handle[Any] | Collision]) -> list[Handle[Any]]:
+    """Of a `start_many` that must not collide."""
+    assert not any(isinstance(item, Collision) for item in started)
+    return cast("list[Handle[Any]]", started)
+
+
+class Faulty:
+    """Passes everything on to a real store, counts calls, and fails the ones a test chose."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.calls: Counter[str] = Counter()
+        self._before: defaultdict[str, list[Exception]] = defaultdict(list)
+        self._after: defaultdict[str, list[Exception]] = defaultdict(list)
+        self.on_call: dict[str, Callable[..., Awaitable[None]]] = {}
+        self.inline = True
+
+    def as_store(self) -> Store:
+        return cast("Store", self)
+
+    def fail(self, name: str, *errors: Exception, applied: bool = False) -> None:
+        """The next calls of `name` raise these; with `applied`, after the store has carried them out."""
+        chosen = errors or (StoreUnavailableError("the connection was cut"),)
+        (self._after if applied else self._before)[name].extend(chosen)
+
+    def pending(self) -> int:
+        """Failures that were ordered and have not happened."""
+        return sum(map(len, self._before.values())) + sum(map(len, self._after.values()))
+
+    @property
+    def commits_inline(self) -> bool:
+        return self.inline and self._store.commits_inline
+
+    def flush_now(self, *arguments: Any) -> Any:
+        self._enter("flush_now")
+        result = self._store.flush_now(*arguments)
+        self._leave("flush_now")
+        return result
+
+    def sibling(self) -> Store:
+        return self._store.sibling()
+
+    def __getattr__(self, name: str) -> Any:
+        target = getattr(self._store, name)
+        if not callable(target):
+            return target
+
+        async def call(*arguments: Any, **keywords: Any) -> Any:
+            self._enter(name)
+            if name in self.on_call:
+                await self.on_call[name](*arguments, **keywords)
+            result = await target(*arguments, **keywords)
+            self._leave(name)
+            return result
+
+        return call
+
+    def _enter(self, name: str) -> None:
+        self.calls[name] += 1
+        if self._before[name]:
+            raise self._before[name].pop(0)
+
+    def _leave(self, name: str) -> None:
+        if self._after[name]:
+            raise self._after[name].pop(0)
