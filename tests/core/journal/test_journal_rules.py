@@ -374,6 +374,12 @@ def test_validation_goes_on_after_a_violation_and_finds_the_rest() -> None:
     assert ("S-4", 7) in found
 
 
+def test_every_start_of_an_unscheduled_call_is_reported() -> None:
+    """SE-1: taking note of a call does not make up for its missing InvokeScheduled."""
+    found = validate(ROOT, started().begin(0).retry(0).begin(0, 2).complete(0, 2).events)
+    assert [(violation.rule, violation.sequence) for violation in found] == [(rules.SE_1, 1), (rules.SE_1, 3)]
+
+
 def test_one_lost_event_is_reported_where_it_is_missed() -> None:
     """A gap costs one report of S-1 and one per rule it breaks, not one for every later event."""
     events = started().schedule(0).begin(0).complete(0).call(1).call(2).finish().events
