@@ -2,77 +2,44 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.durations import seconds
-from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
 from holdfast.core.identity import PromiseId
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import KIND, MachineDefinition
 from holdfast.models.options import Options, unique_columns
-from holdfast.store.values import Inserted, NewExecution
+from holdfast.models.starting import Starting
+from holdfast.store.values import NewExecution
 
 StateT = TypeVar("StateT")
 
-ENTROPY_BYTES = 16
-UNIQUE, INPUT = "unique", "input"
 
-
-class MachineStarter(Generic[StateT]):
+class MachineStarter(Starting, Generic[StateT]):
     """`Shipment.options(...)`: the same machine with other options."""
 
     def __init__(self, connection: Connection, definition: MachineDefinition, options: Options) -> None:
-        self._connection = connection
+        super().__init__(connection, definition.name, options)
         self._definition = definition
-        self._options = options
 
     def options(self, **options: Any) -> MachineStarter[StateT]:
         return MachineStarter(self._connection, self._definition, self._options.updated(**options))
 
     async def start(self, state: StateT) -> Handle[Any]:
         """Start one. The same key finds the one that was started before; an occupied unique key is an error."""
-        (inserted,) = await (await self._connection.store()).insert([self._row(state)])
-        handle = self._handle(inserted.promise)
-        if inserted.collided:
-            raise UniqueConflictError(
-                f"{self._definition.name} was not started: {handle.label} occupies its unique key. "
-                "Wait for it, or start with another key"
-            )
-        if inserted.key_conflict:
-            raise KeyConflictError(
-                f"{handle.label} was started before with the same key and another input. "
-                "One key means one execution: use a key that names this input"
-            )
-        return handle
+        return await self._start_one(self._row(state))
 
     async def start_many(self, states: Iterable[StateT]) -> list[Handle[Any] | Collision]:
         """Start many in one commit. Per state, in order: a handle, or the collision that refused it."""
-        rows = [self._row(state) for state in states]
-        if isinstance(self._options.key, str) and len(rows) > 1:
-            raise InvalidArgumentError(
-                f"the key {self._options.key!r} names one execution, not {len(rows)}; "
-                "give start_many a function: key=lambda state: ..."
-            )
-        return [self._outcome(inserted) for inserted in await (await self._connection.store()).insert(rows)]
-
-    def _outcome(self, inserted: Inserted) -> Handle[Any] | Collision:
-        if inserted.collided or inserted.key_conflict:
-            return Collision(PromiseId.from_bytes(inserted.promise), UNIQUE if inserted.collided else INPUT)
-        return self._handle(inserted.promise)
-
-    def _handle(self, promise: bytes) -> Handle[Any]:
-        return Handle(self._connection, PromiseId.from_bytes(promise), name=self._definition.name)
+        return await self._start_all([self._row(state) for state in states])
 
     def _row(self, state: StateT) -> NewExecution:
-        key = self._options.key
-        chosen = key(state) if callable(key) else key
-        name = self._definition.name
-        promise = PromiseId.fresh(name, os.urandom(ENTROPY_BYTES)) if chosen is None else PromiseId.of(name, chosen)
-        return machine_row(self._definition, promise, state, self._options, self._connection.payload_limit)
+        promise, key = self._promise_for(state)
+        limit = self._connection.payload_limit
+        return machine_row(self._definition, promise, state, self._options, limit, key=key)
 
 
 def machine_row(
@@ -83,6 +50,7 @@ def machine_row(
     payload_limit: int,
     *,
     step: str | None = None,
+    key: str | None = None,
 ) -> NewExecution:
     """The row of a machine that is to be started, as a root or as a child."""
     text = definition.codec.encode(state, max_bytes=payload_limit)
@@ -105,4 +73,5 @@ def machine_row(
         unique_scope=unique_scope,
         digest=definition.digest,
         attributes=options.encoded_attributes(),
+        idempotency_key=key,
     )

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from holdfast.core.codec import ErrorRecord, decode_error, record_error, rebuild_error
+from holdfast.core.codec import ErrorRecord, decode_error, rebuild_error, record_error
 from holdfast.core.error_record import type_name
 from holdfast.core.errors import TaskCancelled, TaskFailed, TaskTimedOut, Uncertain
 from holdfast.core.journal.events import Failure, FailureKind

@@ -1,0 +1,66 @@
+"""Starting anything: rows into the ledger, and what came of each of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
+from holdfast.core.identity import PromiseId
+from holdfast.models.connection import Connection
+from holdfast.models.handle import Collision, Handle
+from holdfast.models.options import Options
+from holdfast.store.values import Inserted, NewExecution
+
+ENTROPY_BYTES = 16
+UNIQUE, INPUT = "unique", "input"
+
+
+class Starting:
+    """What every starter does after it has made its rows. `name` and `result` are the definition's."""
+
+    def __init__(self, connection: Connection, name: str, options: Options, result: object = Any) -> None:
+        self._connection = connection
+        self._name = name
+        self._options = options
+        self._result = result
+
+    def _promise_for(self, value: object) -> tuple[PromiseId, str | None]:
+        """The id that the key gives, or a fresh one; and the key."""
+        key = self._options.key
+        chosen = key(value) if callable(key) else key
+        if chosen is None:
+            return PromiseId.fresh(self._name, os.urandom(ENTROPY_BYTES)), None
+        return PromiseId.of(self._name, chosen), chosen
+
+    async def _start_one(self, row: NewExecution) -> Handle[Any]:
+        (inserted,) = await (await self._connection.store()).insert([row])
+        handle = self._handle(inserted.promise)
+        if inserted.collided:
+            raise UniqueConflictError(
+                f"{self._name} was not started: {handle.label} occupies its unique key. "
+                "Wait for it, or start with another key"
+            )
+        if inserted.key_conflict:
+            raise KeyConflictError(
+                f"{handle.label} was started before with the same key and another input. "
+                "One key means one execution: use a key that names this input"
+            )
+        return handle
+
+    async def _start_all(self, rows: Sequence[NewExecution]) -> list[Handle[Any] | Collision]:
+        if isinstance(self._options.key, str) and len(rows) > 1:
+            raise InvalidArgumentError(
+                f"the key {self._options.key!r} names one execution, not {len(rows)}; "
+                "give start_many a function: key=lambda value: ..."
+            )
+        return [self._outcome(inserted) for inserted in await (await self._connection.store()).insert(rows)]
+
+    def _outcome(self, inserted: Inserted) -> Handle[Any] | Collision:
+        if inserted.collided or inserted.key_conflict:
+            return Collision(PromiseId.from_bytes(inserted.promise), UNIQUE if inserted.collided else INPUT)
+        return self._handle(inserted.promise)
+
+    def _handle(self, promise: bytes) -> Handle[Any]:
+        return Handle(self._connection, PromiseId.from_bytes(promise), name=self._name, result=self._result)

@@ -1,0 +1,83 @@
+"""Errors that point at a line of the body: code that diverged from its journal, and code that left the rails."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Coroutine, Mapping
+from types import CodeType, FrameType
+from typing import Any
+
+from msgspec import Raw
+
+from holdfast.core.errors import ForeignAwaitError
+from holdfast.core.journal import Operation
+
+INPUT_SHOWN_CHARS = 200
+_REMEDY = (
+    "Nothing was recorded. Run the code that wrote the journal, or guard the change with ctx.patched(...), "
+    "then resume the execution"
+)
+
+
+def describe(
+    execution_id: str,
+    asked: Operation | None,
+    recorded: Operation | None,
+    body: Coroutine[Any, Any, Any] | None,
+    inputs: Mapping[int, Raw],
+) -> str:
+    """The two sides, one above the other, and the line of code."""
+    return (
+        f"the code of {execution_id[:8]} has changed: it no longer does what its journal says.\n"
+        f"  journal: {_side(recorded, 'nothing more', inputs)}\n"
+        f"  code:    {_side(asked, 'the end of the function', {})}\n"
+        f"  at:      {innermost_line(body)}\n{_REMEDY}"
+    )
+
+
+def _side(operation: Operation | None, nothing: str, inputs: Mapping[int, Raw]) -> str:
+    if operation is None:
+        return nothing
+    number = operation.promise_id.rpartition(".")[2]
+    name = f" {operation.name}" if operation.name else ""
+    raw = inputs.get(int(number)) if number.isdecimal() else None
+    shown = "" if raw is None else f" {bytes(raw).decode()[:INPUT_SHOWN_CHARS]}"
+    mark = f" [{operation.fingerprint}]" if operation.fingerprint else ""
+    return f"#{number} {operation.kind}{name}{shown}{mark}"
+
+
+def innermost_line(body: Coroutine[Any, Any, Any] | None) -> str:
+    """Where the body stands: the innermost frame of the coroutines it awaits, `file:line in function`."""
+    frame: FrameType | None = None
+    awaited: Any = body
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None) or frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+        if awaited is not None and not hasattr(awaited, "cr_frame"):
+            break
+    if frame is None:
+        return "its end"
+    code: CodeType = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+
+
+def foreign_await(body: Coroutine[Any, Any, Any], awaited: object) -> ForeignAwaitError:
+    return ForeignAwaitError(
+        f"the body awaited {type(awaited).__module__}.{type(awaited).__qualname__} at {innermost_line(body)}; "
+        "a workflow may await only durable calls: put I/O into a task, and use ctx.sleep, ctx.all and ctx.any"
+    )
+
+
+def explain_asyncio(error: BaseException) -> BaseException:
+    """asyncio finds no loop inside a body; say what that means instead of what it looks like."""
+    if not isinstance(error, RuntimeError) or "event loop" not in str(error):
+        return error
+    frames = traceback.extract_tb(error.__traceback__)
+    user = [frame for frame in frames if "/asyncio/" not in frame.filename.replace("\\", "/")]
+    where = f"{user[-1].filename}:{user[-1].lineno} in {user[-1].name}" if user else "the body"
+    explained = ForeignAwaitError(
+        f"the body used asyncio at {where}; a workflow has no event loop of its own: use ctx.sleep, ctx.all, ctx.any, "
+        "ctx.join_set and timeouts of tasks and signals, or do it inside a task"
+    )
+    explained.__cause__ = error
+    return explained

@@ -1,0 +1,222 @@
+"""What a workflow's body may await: promises of calls and timers, signals, and combinations of them.
+
+Each `__await__` asks the session whether the journal has the answer; if not, it yields a `Wait` to the driver, and
+nothing else is ever yielded. A call takes its number in the journal when it is made, a signal when it is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
+from holdfast.core.journal.events import AwaitKind, Result, SignalWait
+
+if TYPE_CHECKING:
+    from holdfast.models.workflow.session import Session
+
+T = TypeVar("T", covariant=True)
+
+
+class Wait:
+    """Why the body cannot go on."""
+
+    __slots__ = ("kind", "signals", "waiting_on")
+
+    def __init__(self, kind: AwaitKind, waiting_on: tuple[str, ...], signals: tuple[SignalWait, ...] = ()) -> None:
+        self.kind = kind
+        self.waiting_on = waiting_on
+        self.signals = signals
+
+
+class Promise(Generic[T]):
+    """A durable operation that was begun. Awaiting it twice gives the same answer."""
+
+    __slots__ = ("_outcome", "_session", "id")
+
+    def __init__(self, session: Session, promise_id: str) -> None:
+        self._session = session
+        self.id = promise_id
+        self._outcome: Any = UNSET
+
+    def __await__(self) -> Generator[Wait, None, T]:
+        session = self._session
+        session.must_be_current()
+        if self._outcome is UNSET:
+            if not session.is_ready("Single", (self.id,)):
+                yield Wait("Single", (self.id,))
+            self._settle()
+        return self._value()
+
+    def _settle(self) -> None:
+        if self._outcome is UNSET:
+            self._outcome = self._session.take(self.id)
+
+    def _value(self) -> T:
+        raise NotImplementedError  # pragma: no cover - both kinds of promise say what their value is
+
+
+class TimerPromise(Promise[None]):
+    """Settled when the timer fires."""
+
+    __slots__ = ()
+
+    def _value(self) -> None:
+        return None
+
+
+class CallPromise(Promise[T]):
+    """Settled when the call has a result, good or bad."""
+
+    __slots__ = ("_call", "_decoded")
+
+    def __init__(self, session: Session, promise_id: str, call: Any) -> None:
+        super().__init__(session, promise_id)
+        self._call = call  # a Callee: decodes results and rebuilds errors
+        self._decoded: Any = UNSET
+
+    def _value(self) -> T:
+        if self._decoded is UNSET:
+            self._decoded = self._call.open_result(self._outcome)
+        return self._decoded  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str:
+        return self._call.name  # type: ignore[no-any-return]
+
+
+class SignalPromise(Generic[T]):
+    """The next signal of a name. It has no number before it is awaited."""
+
+    __slots__ = ("_decode", "_session", "_timeout_seconds", "_value", "id", "name")
+
+    def __init__(self, session: Session, name: str, decode: Any, timeout_seconds: float | None) -> None:
+        self._session = session
+        self.name = name
+        self._decode = decode
+        self._timeout_seconds = timeout_seconds
+        self._value: Any = UNSET
+        self.id: str | None = None
+
+    def __await__(self) -> Generator[Wait, None, T]:
+        session = self._session
+        session.must_be_current()
+        if self._value is UNSET:
+            if self._timeout_seconds is None:
+                yield from self._await_plain(session)
+            else:
+                yield from self._await_until(session, self._timeout_seconds)
+        return self._value  # type: ignore[no-any-return]
+
+    def _await_plain(self, session: Session) -> Generator[Wait, None, None]:
+        if not session.begin_signal(self):
+            waits = (SignalWait(self._id(), self.name),)
+            if not session.is_ready("Signal", (self._id(),), waits):
+                yield Wait("Signal", (self._id(),), waits)
+        self._settle()
+
+    def _await_until(self, session: Session, seconds: float) -> Generator[Wait, None, None]:
+        """B10: waits for any of the signal's promise and a timer's; whichever the journal has first, wins."""
+        timer = session.begin_signal_timer(self, seconds) if self.id is None else None
+        if timer is not None:
+            waits = (SignalWait(self._id(), self.name),)
+            both = (self._id(), timer)
+            if not session.is_ready("Any", both, waits):
+                yield Wait("Any", both, waits)
+            if session.first_of(both) == timer:
+                raise TimeoutError(f"no signal {self.name!r} came within {seconds:g} s")
+        self._settle()
+
+    def _id(self) -> str:
+        assert self.id is not None
+        return self.id
+
+    def _settle(self) -> None:
+        if self._value is UNSET:
+            self._value = self._decode(self._session.take(self._id()))
+
+
+class Completed(Generic[T]):
+    """A promise that has its answer: `result()` gives it, or raises what the call raised."""
+
+    __slots__ = ("_value", "promise")
+
+    def __init__(self, promise: Promise[T] | SignalPromise[T]) -> None:
+        self.promise = promise
+
+    def result(self) -> T:
+        promise = self.promise
+        if isinstance(promise, SignalPromise):
+            return promise._value  # type: ignore[no-any-return]
+        return promise._value()
+
+    @property
+    def failed(self) -> bool:
+        try:
+            self.result()
+        except Exception:
+            return True
+        return False
+
+
+class Combination(Generic[T]):
+    """All or any of several promises and signals."""
+
+    __slots__ = ("_kind", "_members", "_session")
+
+    def __init__(self, session: Session, kind: AwaitKind, members: tuple[Any, ...]) -> None:
+        if not members:
+            raise InvalidArgumentError(f"ctx.{kind.lower()}() needs something to wait for")
+        for member in members:
+            if not isinstance(member, Promise | SignalPromise):
+                raise InvalidArgumentError(f"ctx.{kind.lower()}() takes promises and signals, not {member!r:.100}")
+            if isinstance(member, SignalPromise) and member._timeout_seconds is not None:
+                raise InvalidArgumentError(
+                    f"the signal {member.name!r} has a timeout of its own; put ctx.sleep(...) beside it in ctx.any()"
+                )
+        if len({id(member) for member in members}) != len(members):
+            raise InvalidArgumentError(f"ctx.{kind.lower()}() got the same promise twice")
+        self._session = session
+        self._kind: AwaitKind = kind
+        self._members = members
+
+    def __await__(self) -> Generator[Wait, None, Any]:
+        session = self._session
+        session.must_be_current()
+        signals: list[SignalWait] = []
+        for member in self._members:
+            is_open = isinstance(member, SignalPromise) and member._value is UNSET
+            if is_open and not session.begin_signal(member):
+                signals.append(SignalWait(member._id(), member.name))
+        ids = tuple(member.id for member in self._members)
+        if not session.is_ready(self._kind, ids, tuple(signals)):
+            yield Wait(self._kind, ids, tuple(signals))
+        if self._kind == "All":
+            return [self._settled(member).result() for member in self._members]
+        winner = session.first_of(ids)
+        return self._settled(self._members[ids.index(winner)])
+
+    def _settled(self, member: Any) -> Completed[Any]:
+        member._settle()
+        return Completed(member)
+
+
+def forbid_elsewhere(what: str) -> CallNotAllowedError:
+    return CallNotAllowedError(
+        f"{what} belongs to the workflow that made it and can be awaited only in its body, while it runs"
+    )
+
+
+__all__ = [
+    "CallPromise",
+    "Combination",
+    "Completed",
+    "Promise",
+    "Result",
+    "SignalPromise",
+    "TimerPromise",
+    "UnsetType",
+    "Wait",
+]

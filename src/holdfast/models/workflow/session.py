@@ -1,0 +1,605 @@
+"""One workflow in this worker's memory: its journal, its body, and the answers the body has still to hear.
+
+The session is pure in the sense that counts: it appends events and drives the body, but starts nothing and waits
+for nothing. The runner does that, between two calls of `drive`.
+
+Replay: `load` reads a stored journal. The body then runs from its beginning; each operation it asks for takes the
+next number and is compared with what the journal holds under it (ruling B5); what has an answer gets it at once. A
+body that asks for something else is stopped before anything is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.clock import to_datetime, to_us
+from holdfast.core.codec import fingerprint
+from holdfast.core.errors import CallNotAllowedError, NonDeterminismError
+from holdfast.core.journal import Journal, JournalStatus, Operation, decode_segment, operations_of
+from holdfast.core.journal.events import (
+    AwaitKind,
+    CancelRequested,
+    Err,
+    Event,
+    ExecutionAwaiting,
+    ExecutionCancelled,
+    ExecutionCompleted,
+    ExecutionFailed,
+    ExecutionResumed,
+    ExecutionStarted,
+    Failure,
+    InvokeCompleted,
+    InvokeRetrying,
+    InvokeScheduled,
+    InvokeStarted,
+    JoinSetAwaited,
+    JoinSetCreated,
+    JoinSetSubmitted,
+    Ok,
+    RandomGenerated,
+    Result,
+    SignalDelivered,
+    SignalReceived,
+    SignalWait,
+    TimeRecorded,
+    TimerFired,
+    TimerScheduled,
+)
+from holdfast.models.workflow.divergence import describe, explain_asyncio, foreign_await
+from holdfast.models.workflow.promise import SignalPromise, Wait, forbid_elsewhere
+
+RUNNING: Final = JournalStatus.RUNNING
+BLOCKED: Final = JournalStatus.BLOCKED
+CANCELLING: Final = JournalStatus.CANCELLING
+
+FIRED: Final = Raw(b"null")
+
+
+class Cancelled(BaseException):
+    """Raised at the await where a cancel reaches the body. Clean-up in `finally` may still use durable calls."""
+
+
+class Evicted(BaseException):
+    """Raised by every durable call while an idle body is dropped from memory (ruling B16)."""
+
+
+class Diverged(BaseException):
+    """The body asked for something else than the journal holds; carries the `NonDeterminismError`."""
+
+
+class _Current(threading.local):
+    """Which body runs on this thread just now; not a context variable, which would leak into tasks."""
+
+    session: Session | None = None
+
+
+CURRENT: Final = _Current()
+
+
+class Settled(NamedTuple):
+    sequence: int
+    value: Any  # Result of a call, Raw payload of a signal, FIRED
+
+
+class OpenCall:
+    """A call without a result."""
+
+    __slots__ = ("attempt", "function_name", "input", "promise_id", "retry_at_us", "settings", "started", "task")
+
+    def __init__(self, promise_id: str, function_name: str, text: str, settings: Raw) -> None:
+        self.promise_id = promise_id
+        self.function_name = function_name
+        self.input = text
+        self.settings = settings  # the retry policy and the queue, as recorded
+        self.attempt = 0
+        self.retry_at_us: int | None = None
+        self.started = False  # an attempt is recorded as in flight
+        self.task: Any = None  # the definition, once the body has asked for it
+
+
+class Session:
+    """`promise_text` is the text of the execution's own id; the journal's ids begin with it."""
+
+    def __init__(self, promise_text: str, body: Coroutine[Any, Any, Any] | None = None) -> None:
+        self.journal = Journal(promise_text)
+        self.body = body
+        self.now_us = 0  # the store's time of the last commit, which is what ctx.now() gives
+        self.stamp = to_datetime(0)  # of events: for people
+        self.next = 0
+        self.replay_until = 0
+        self.decided = False  # something is pending that a crash would decide otherwise (ruling B15)
+        self.settled: dict[str, Settled] = {}
+        self.open_calls: dict[str, OpenCall] = {}
+        self.timers: dict[str, int] = {}  # open ones: when they fire
+        self.spawned: list[OpenCall] = []  # remote calls to be inserted with the next commit
+        self.to_cancel: list[str] = []  # calls whose join set was left
+        self.taken: dict[str, list[str]] = {}  # by join set: what replay has still to give, in order
+        self.wait: Wait | None = None  # where the body stands
+        self.result: Any = None
+        self.failure: BaseException | None = None
+        self.is_finished = False
+        self.is_evicting = False
+        self.divergence: NonDeterminismError | None = None
+        self.cancel_sequence: int | None = None
+        self.cancel_reason = ""
+        self.cancel_raised = False
+        self.buffered: dict[str, list[Raw]] = {}  # by name: delivered and not received, oldest first
+        self.submitted: dict[str, str] = {}  # by promise: the join set that this run of the body put it into
+        self._recorded: dict[int, Operation] = {}
+        self._inputs: dict[int, Raw] = {}
+
+    # ------------------------------------------------------------------ journal in
+
+    def start(self, digest: str, text: str, parent: str | None, key: str | None, version: int) -> None:
+        self.append(
+            ExecutionStarted(
+                sequence=0,
+                timestamp=self.stamp,
+                component_digest=digest,
+                input=Raw(text.encode()),
+                parent_id=parent,
+                idempotency_key=key,
+                version=version,
+            )
+        )
+
+    def load(self, segments: Sequence[str]) -> None:
+        """Take in a stored journal; the body has not begun."""
+        decoded = [decode_segment(text) for text in segments]
+        self.journal = Journal.load(self.journal.execution_id, decoded)
+        for segment in decoded:
+            for event in segment.events:
+                self._learn(event)
+        self.replay_until = self.journal.next_child
+
+    def _learn(self, event: Event) -> None:
+        for operation in operations_of(event):
+            number = int(operation.promise_id[len(self.journal.prefix) :])
+            self._recorded.setdefault(number, operation)
+        match event:
+            case InvokeScheduled():
+                text = bytes(event.input).decode()
+                self.open_calls[event.promise_id] = OpenCall(
+                    event.promise_id, event.function_name, text, event.retry_policy
+                )
+                self._inputs[int(event.promise_id[len(self.journal.prefix) :])] = event.input
+            case InvokeStarted():
+                call = self.open_calls[event.promise_id]
+                call.attempt, call.started, call.retry_at_us = event.attempt, True, None
+            case InvokeRetrying():
+                call = self.open_calls[event.promise_id]
+                call.started, call.retry_at_us = False, to_us(event.retry_at)
+            case InvokeCompleted():
+                self.open_calls.pop(event.promise_id)
+                self.settled[event.promise_id] = Settled(event.sequence, event.result)
+            case RandomGenerated():
+                self.settled[event.promise_id] = Settled(event.sequence, event.value)
+            case TimeRecorded():
+                self.settled[event.promise_id] = Settled(event.sequence, event.time)
+            case TimerScheduled():
+                self.timers[event.promise_id] = to_us(event.fire_at)
+            case TimerFired():
+                self.timers.pop(event.promise_id, None)
+                self.settled[event.promise_id] = Settled(event.sequence, FIRED)
+            case SignalDelivered():
+                self.buffered.setdefault(event.signal_name, []).append(event.payload)
+            case SignalReceived():
+                self.buffered[event.signal_name].pop(0)
+                self.settled[event.promise_id] = Settled(event.sequence, event.payload)
+            case JoinSetAwaited():
+                self.taken.setdefault(event.join_set_id, []).append(event.promise_id)
+            case CancelRequested():
+                self.cancel_sequence, self.cancel_reason = event.sequence, event.reason
+            case _:
+                pass
+
+    def append(self, event: Event) -> None:
+        self.journal.append(event)
+
+    def _event(self) -> dict[str, Any]:
+        return {"sequence": self.journal.length, "timestamp": self.stamp}
+
+    # ------------------------------------------------------------------ operations of the body
+
+    def must_be_current(self) -> None:
+        if CURRENT.session is not self:
+            raise forbid_elsewhere("this promise")
+        if self.is_evicting:
+            raise Evicted
+
+    def allocate(self, kind: str, name: str, mark: str) -> tuple[str, bool]:
+        """The id of the next operation, and whether the journal has it already."""
+        if self.is_evicting:
+            raise Evicted
+        if self.divergence is not None:
+            raise Diverged
+        number = self.next
+        promise_id = f"{self.journal.prefix}{number}"
+        if number < self.replay_until:
+            recorded = self._recorded[number]
+            if (recorded.kind, recorded.name, recorded.fingerprint) != (kind, name, mark):
+                self._diverge(Operation(promise_id, kind, name, mark), recorded)
+            self.next = number + 1
+            return promise_id, True
+        self.next = number + 1
+        return promise_id, False
+
+    def _diverge(self, asked: Operation | None, recorded: Operation | None) -> None:
+        self.divergence = NonDeterminismError(
+            describe(self.journal.execution_id, asked, recorded, self.body, self._inputs)
+        )
+        raise Diverged
+
+    def invoke(self, callee: Any, text: str, settings: Raw) -> str:
+        """Schedule a call, or find it in the journal. `callee` is a task, workflow or machine definition."""
+        mark = fingerprint(text)
+        if self.next < self.replay_until:
+            mark = callee.forgive(self._recorded[self.next], self._inputs.get(self.next), text, mark)
+        promise_id, is_recorded = self.allocate(callee.invoke_kind, callee.name, mark)
+        if is_recorded:
+            call = self.open_calls.get(promise_id)
+            if call is not None:
+                call.task = callee
+            return promise_id
+        self.append(
+            InvokeScheduled(
+                promise_id=promise_id,
+                kind=callee.invoke_kind,
+                function_name=callee.name,
+                input=Raw(text.encode()),
+                fingerprint=mark,
+                retry_policy=settings,
+                **self._event(),
+            )
+        )
+        call = OpenCall(promise_id, callee.name, text, settings)
+        call.task = callee
+        self.open_calls[promise_id] = call
+        if callee.is_remote:
+            self.spawned.append(call)
+        return promise_id
+
+    def random_value(self, what: str, derive: Any) -> Any:
+        """A value derived from its own id, so that losing it in a crash gives the same one again (ruling B15)."""
+        promise_id, is_recorded = self.allocate("Random", "", what)
+        if is_recorded:
+            return msgspec.json.decode(self.settled.pop(promise_id).value)
+        value = derive(hashlib.sha256(f"{promise_id}:{what}".encode()).digest())
+        raw = Raw(msgspec.json.encode(value))
+        self.append(RandomGenerated(promise_id=promise_id, value=raw, fingerprint=what, **self._event()))
+        return value
+
+    def current_time(self) -> datetime:
+        promise_id, is_recorded = self.allocate("Time", "", "")
+        if is_recorded:
+            return self.settled.pop(promise_id).value  # type: ignore[no-any-return]
+        moment = to_datetime(self.now_us)
+        self.append(TimeRecorded(promise_id=promise_id, time=moment, **self._event()))
+        self.decided = True
+        return moment
+
+    def begin_timer(self, seconds: float) -> str:
+        mark = fingerprint(repr(seconds))
+        promise_id, is_recorded = self.allocate("Timer", "", mark)
+        if is_recorded:
+            return promise_id
+        fire_at_us = self.now_us + round(seconds * 1_000_000)
+        self.append(
+            TimerScheduled(
+                promise_id=promise_id,
+                duration=timedelta(seconds=seconds),
+                fire_at=to_datetime(fire_at_us),
+                fingerprint=mark,
+                **self._event(),
+            )
+        )
+        self.timers[promise_id] = fire_at_us
+        self.decided = True
+        return promise_id
+
+    def begin_signal(self, promise: SignalPromise[Any]) -> bool:
+        """Give a signal its number, once; whether it is received already."""
+        if promise.id is not None:
+            return promise.id in self.settled
+        promise.id, is_recorded = self.allocate("Signal", promise.name, "")
+        if is_recorded:
+            return promise.id in self.settled
+        if self.cancel_raised:
+            # No Awaiting may be recorded while Cancelling (B2), so the wait would have no place in the journal.
+            raise CallNotAllowedError(f"clean-up after a cancel cannot wait for the signal {promise.name!r}")
+        if self.buffered.get(promise.name):
+            self._receive(promise.name, promise.id)
+            return True
+        return False
+
+    def begin_signal_timer(self, promise: SignalPromise[Any], seconds: float) -> str | None:
+        """For a signal with a deadline: the timer beside it, or None if the signal was buffered."""
+        if self.next < self.replay_until:
+            is_buffered = self._recorded[self.next].kind == "Signal"
+        else:
+            is_buffered = bool(self.buffered.get(promise.name)) or self.cancel_raised
+        if is_buffered:
+            self.begin_signal(promise)
+            return None
+        timer = self.begin_timer(seconds)
+        self.begin_signal(promise)
+        return timer
+
+    def begin_join_set(self) -> str:
+        join_set_id, is_recorded = self.allocate("JoinSet", "", "")
+        if not is_recorded:
+            self.append(JoinSetCreated(join_set_id=join_set_id, **self._event()))
+        return join_set_id
+
+    def submit(self, join_set_id: str, promise_id: str) -> None:
+        owner = self.submitted.setdefault(promise_id, join_set_id)
+        if owner != join_set_id or not self.journal.is_submitted(promise_id):
+            self.append(JoinSetSubmitted(join_set_id=join_set_id, promise_id=promise_id, **self._event()))
+
+    def take_member(self, join_set_id: str, members: Sequence[str]) -> str | None:
+        """The member whose result is taken now: as recorded, else the earliest settled one, else None."""
+        recorded = self.taken.get(join_set_id)
+        if recorded:
+            return recorded.pop(0)
+        settled = [promise_id for promise_id in members if promise_id in self.settled]
+        if not settled:
+            return None
+        winner = self.first_of(settled)
+        result = self.settled[winner].value
+        self.append(JoinSetAwaited(join_set_id=join_set_id, promise_id=winner, result=result, **self._event()))
+        return winner
+
+    def patched(self, patch_id: str) -> bool:
+        """B18: sticky in both directions; True only where the body is at the end of its history."""
+        known = self.journal.patches.get(patch_id)
+        if known is not None:
+            return known
+        is_past = self.next < self.replay_until or (self.journal.status is BLOCKED and self.wait is None)
+        self.journal.record_patch(patch_id, not is_past)
+        self.decided = True
+        return not is_past
+
+    # ------------------------------------------------------------------ answers for the body
+
+    def is_ready(self, kind: AwaitKind, ids: Sequence[str], signals: tuple[SignalWait, ...] = ()) -> bool:
+        """Whether the body may go on at once. Raises `Cancelled` where a cancel reaches the body here."""
+        cancelled_at = self.cancel_sequence
+        if cancelled_at is not None and not self.cancel_raised and not self._settled_before(kind, ids, cancelled_at):
+            self.cancel_raised = True
+            raise Cancelled(self.cancel_reason)
+        if not self._settled_before(kind, ids, None):
+            return False
+        if any(self.journal.find(wait.promise_id) < 0 for wait in signals):
+            # The numbers of its signals must be in the journal, though there is nothing to wait for.
+            self.append(ExecutionAwaiting(waiting_on=tuple(ids), kind=kind, signals=signals, **self._event()))
+            self.append(ExecutionResumed(**self._event()))
+        return True
+
+    def _settled_before(self, kind: AwaitKind, ids: Sequence[str], limit: int | None) -> bool:
+        settled = self.settled
+        check = any if kind == "Any" else all
+        return check(
+            promise_id in settled and (limit is None or settled[promise_id].sequence < limit) for promise_id in ids
+        )
+
+    def first_of(self, ids: Sequence[str]) -> str:
+        """The one that the journal has first: the same in every replay."""
+        settled = self.settled
+        return min((i for i in ids if i in settled), key=lambda promise_id: settled[promise_id].sequence)
+
+    def take(self, promise_id: str) -> Any:
+        """The answer; the promise keeps it from here on."""
+        return self.settled[promise_id].value
+
+    # ------------------------------------------------------------------ what happened outside
+
+    def deliver(self, name: str, payload: str) -> None:
+        """A signal from the inbox; it is received at once if the body waits for it."""
+        self.append(
+            SignalDelivered(
+                signal_name=name,
+                payload=Raw(payload.encode()),
+                delivery_id=self.journal.last_delivery_id(name) + 1,
+                **self._event(),
+            )
+        )
+        self.buffered.setdefault(name, []).append(Raw(payload.encode()))
+        self.decided = True
+
+    def _receive(self, name: str, promise_id: str) -> None:
+        payload = self.buffered[name].pop(0)
+        delivery_id = self.journal.oldest_delivery_id(name)
+        assert delivery_id is not None
+        sequence = self.journal.length
+        self.append(
+            SignalReceived(
+                promise_id=promise_id, signal_name=name, payload=payload, delivery_id=delivery_id, **self._event()
+            )
+        )
+        self.settled[promise_id] = Settled(sequence, payload)
+        self.decided = True
+
+    def receive_wanted(self) -> None:
+        """Hand buffered signals to the promises that the body is blocked on."""
+        wait = self.journal.waiting if self.journal.status is BLOCKED else self.wait
+        if wait is None:
+            return
+        for signal in wait.signals:
+            if signal.promise_id not in self.settled and self.buffered.get(signal.signal_name):
+                self._receive(signal.signal_name, signal.promise_id)
+
+    def fire_timers(self, now_us: int) -> None:
+        due = sorted((fire_at, promise_id) for promise_id, fire_at in self.timers.items() if fire_at <= now_us)
+        for _, promise_id in due:
+            del self.timers[promise_id]
+            self.settled[promise_id] = Settled(self.journal.length, FIRED)
+            self.append(TimerFired(promise_id=promise_id, **self._event()))
+            self.decided = True
+
+    def started(self, call: OpenCall) -> None:
+        call.attempt += 1
+        call.started, call.retry_at_us = True, None
+        self.append(InvokeStarted(promise_id=call.promise_id, attempt=call.attempt, **self._event()))
+
+    def retrying(self, call: OpenCall, failure: Failure, retry_at_us: int) -> None:
+        call.started, call.retry_at_us = False, retry_at_us
+        self.append(
+            InvokeRetrying(
+                promise_id=call.promise_id,
+                failed_attempt=call.attempt,
+                error=failure,
+                retry_at=to_datetime(retry_at_us),
+                **self._event(),
+            )
+        )
+        self.decided = True
+
+    def completed(self, call: OpenCall, result: Result) -> None:
+        self.open_calls.pop(call.promise_id, None)
+        self.settled[call.promise_id] = Settled(self.journal.length, result)
+        self.append(InvokeCompleted(promise_id=call.promise_id, result=result, attempt=call.attempt, **self._event()))
+        self.decided = True
+
+    def request_cancel(self, reason: str) -> None:
+        if self.cancel_sequence is None:
+            self.cancel_sequence, self.cancel_reason = self.journal.length, reason
+            self.append(CancelRequested(reason=reason, **self._event()))
+            self.decided = True
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether `drive` would get anywhere."""
+        if self.wait is None:
+            return True
+        if self.cancel_sequence is not None and not self.cancel_raised:
+            return True
+        return self._settled_before(self.wait.kind, self.wait.waiting_on, None)
+
+    # ------------------------------------------------------------------ driving the body
+
+    def drive(self) -> None:
+        """Run the body until it is blocked or has finished. Raises `NonDeterminismError` if it diverged."""
+        if self.journal.status is BLOCKED and self.journal.is_wait_satisfied:
+            self.append(ExecutionResumed(**self._event()))
+        while not self.is_finished:
+            wait = self._send()
+            if wait is None:
+                break
+            self.wait = wait
+            self._block(wait)
+            if not self.can_resume:
+                break
+            if self.journal.status is BLOCKED and self.journal.is_wait_satisfied:
+                self.append(ExecutionResumed(**self._event()))
+        if self.divergence is not None:
+            raise self.divergence
+
+    def _send(self) -> Wait | None:
+        """One `send`, with the loop hidden: asyncio's own tools would act on the engine's task (DESIGN 7)."""
+        body = self.body
+        assert body is not None
+        loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        CURRENT.session = self
+        try:
+            if self._must_throw_cancel():
+                self.cancel_raised = True
+                wait = body.throw(Cancelled(self.cancel_reason))
+            else:
+                self.wait = None
+                wait = body.send(None)
+        except StopIteration as stop:
+            self._finish(stop.value, None)
+            return None
+        except Diverged:
+            return None
+        except (Cancelled, Exception) as error:
+            if self.divergence is None:
+                self._finish(None, explain_asyncio(error))
+            return None
+        finally:
+            CURRENT.session = None
+            asyncio._set_running_loop(loop)
+        if type(wait) is not Wait:
+            self._finish(None, foreign_await(body, wait))
+            body.close()
+            return None
+        return wait
+
+    def _must_throw_cancel(self) -> bool:
+        waiting = self.wait
+        if waiting is None or self.cancel_sequence is None or self.cancel_raised:
+            return False
+        return not self._settled_before(waiting.kind, waiting.waiting_on, self.cancel_sequence)
+
+    def _block(self, wait: Wait) -> None:
+        journal = self.journal
+        if self.next < self.replay_until:
+            self._stop_short(wait)
+        if journal.status is RUNNING:
+            self.append(
+                ExecutionAwaiting(waiting_on=wait.waiting_on, kind=wait.kind, signals=wait.signals, **self._event())
+            )
+            self.receive_wanted()
+        elif journal.status is BLOCKED:
+            open_wait = journal.waiting
+            assert open_wait is not None
+            if (open_wait.kind, open_wait.waiting_on) != (wait.kind, wait.waiting_on):
+                self._stop_short(wait)
+        else:  # B2: while Cancelling, clean-up may suspend, but no Awaiting and no Resumed is recorded
+            self.receive_wanted()
+
+    def _stop_short(self, wait: Wait) -> None:
+        asked = Operation(", ".join(wait.waiting_on), f"await {wait.kind}", "", "")
+        try:
+            self._diverge(asked, self._recorded.get(self.next))
+        except Diverged:
+            assert self.divergence is not None
+            raise self.divergence from None
+
+    def _finish(self, value: Any, error: BaseException | None) -> None:
+        if self.next < self.replay_until and self.divergence is None:
+            try:
+                self._diverge(None, self._recorded.get(self.next))
+            except Diverged:
+                return
+        self.is_finished = True
+        self.wait = None
+        self.result, self.failure = value, error
+
+    # ------------------------------------------------------------------ the end
+
+    def conclude(self, result: Raw | None, failure: Failure | None) -> None:
+        """The terminal event: completed, cancelled (the cancel went through the body), or failed."""
+        if result is not None:
+            self.append(ExecutionCompleted(result=result, **self._event()))
+        elif isinstance(self.failure, Cancelled):
+            self.append(ExecutionCancelled(reason=self.cancel_reason, **self._event()))
+        else:
+            assert failure is not None
+            self.append(ExecutionFailed(error=failure, **self._event()))
+
+    def evict(self) -> None:
+        """Drop the body. Its `finally` blocks run; every durable call in them raises `Evicted` (ruling B16)."""
+        body, self.body = self.body, None
+        if body is None or self.is_finished:
+            return
+        self.is_evicting = True
+        CURRENT.session = self
+        try:
+            body.close()
+        except RuntimeError:
+            pass  # it swallowed GeneratorExit and awaited again; nothing was recorded
+        finally:
+            CURRENT.session = None
+
+
+__all__ = ["CURRENT", "Cancelled", "Diverged", "Err", "Evicted", "Ok", "OpenCall", "Session", "Settled"]
