@@ -29,6 +29,7 @@ class Options:
     - `delay` (from now) or `at` (an aware datetime): not before then.
     - `unique`: refuse the start while another one occupies the key.
     - `attributes`: a flat mapping to search by.
+    - `deadline`: so long after its start its cancel is requested.
     """
 
     key: str | Callable[[Any], str] | None = None
@@ -39,9 +40,12 @@ class Options:
     at: datetime | None = None
     unique: Unique | None = None
     attributes: Mapping[str, str | int | float | bool] | None = None
+    deadline: Duration | None = None
 
     def __post_init__(self) -> None:
         seconds(self.delay, name="delay")
+        if self.deadline is not None:
+            seconds(self.deadline, name="deadline")
         if self.queue is not None:
             check_queue(self.queue)
         if self.priority is not None:

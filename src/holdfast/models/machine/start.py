@@ -51,6 +51,7 @@ def machine_row(
     *,
     step: str | None = None,
     key: str | None = None,
+    reports: bool = False,
 ) -> NewExecution:
     """The row of a machine that is to be started, as a root or as a child."""
     text = definition.codec.encode(state, max_bytes=payload_limit)
@@ -74,4 +75,6 @@ def machine_row(
         digest=definition.digest,
         attributes=options.encoded_attributes(),
         idempotency_key=key,
+        deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
+        reports=reports,
     )

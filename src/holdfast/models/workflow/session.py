@@ -53,6 +53,7 @@ from holdfast.core.journal.events import (
     TimerFired,
     TimerScheduled,
 )
+from holdfast.models.workflow.callee import Callee, forgive
 from holdfast.models.workflow.divergence import describe, explain_asyncio, foreign_await
 from holdfast.models.workflow.promise import SignalPromise, Wait, forbid_elsewhere
 
@@ -92,7 +93,7 @@ class Settled(NamedTuple):
 class OpenCall:
     """A call without a result."""
 
-    __slots__ = ("attempt", "function_name", "input", "promise_id", "retry_at_us", "settings", "started", "task")
+    __slots__ = ("attempt", "callee", "function_name", "input", "promise_id", "retry_at_us", "settings", "started")
 
     def __init__(self, promise_id: str, function_name: str, text: str, settings: Raw) -> None:
         self.promise_id = promise_id
@@ -102,7 +103,7 @@ class OpenCall:
         self.attempt = 0
         self.retry_at_us: int | None = None
         self.started = False  # an attempt is recorded as in flight
-        self.task: Any = None  # the definition, once the body has asked for it
+        self.callee: Callee | None = None  # once the body has asked for it
 
 
 class Session:
@@ -238,16 +239,16 @@ class Session:
         )
         raise Diverged
 
-    def invoke(self, callee: Any, text: str, settings: Raw) -> str:
+    def invoke(self, callee: Callee, text: str) -> str:
         """Schedule a call, or find it in the journal. `callee` is a task, workflow or machine definition."""
         mark = fingerprint(text)
         if self.next < self.replay_until:
-            mark = callee.forgive(self._recorded[self.next], self._inputs.get(self.next), text, mark)
+            mark = forgive(callee, self._recorded[self.next], self._inputs.get(self.next), text, mark)
         promise_id, is_recorded = self.allocate(callee.invoke_kind, callee.name, mark)
         if is_recorded:
             call = self.open_calls.get(promise_id)
             if call is not None:
-                call.task = callee
+                call.callee = callee
             return promise_id
         self.append(
             InvokeScheduled(
@@ -256,12 +257,12 @@ class Session:
                 function_name=callee.name,
                 input=Raw(text.encode()),
                 fingerprint=mark,
-                retry_policy=settings,
+                retry_policy=callee.settings,
                 **self._event(),
             )
         )
-        call = OpenCall(promise_id, callee.name, text, settings)
-        call.task = callee
+        call = OpenCall(promise_id, callee.name, text, callee.settings)
+        call.callee = callee
         self.open_calls[promise_id] = call
         if callee.is_remote:
             self.spawned.append(call)

@@ -1,0 +1,85 @@
+"""What a workflow may call: a task, another workflow, a machine. All are invoked with the same three phases."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from holdfast.core.codec import codec_for, fingerprint
+from holdfast.core.identity import PromiseId
+from holdfast.core.journal import Operation
+from holdfast.core.journal.events import InvokeKind, Ok, Result
+from holdfast.models.machine.definition import MachineDefinition
+from holdfast.models.machine.start import machine_row
+from holdfast.models.options import Options
+from holdfast.models.workflow.failures import exception_of
+from holdfast.store.values import NewExecution
+
+
+class Callee(Protocol):
+    """`is_remote`: it gets an execution of its own; else it runs inline in the worker that holds the caller."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def invoke_kind(self) -> InvokeKind: ...
+
+    @property
+    def is_remote(self) -> bool: ...
+
+    @property
+    def settings(self) -> Raw:
+        """What InvokeScheduled records beside the input: retry policy and queue."""
+
+    def rewrite(self, recorded: str) -> str:
+        """A recorded input as today's annotations write it."""
+
+    def open_result(self, result: Result) -> Any:
+        """The value, or the exception raised."""
+
+    def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
+        """The row of a remote call."""
+
+
+def forgive(callee: Callee, recorded: Operation, raw: Raw | None, text: str, mark: str) -> str:
+    """B17: a new field with a default is no change. The recorded fingerprint, if today's code means the same."""
+    if raw is None or recorded.fingerprint == mark or recorded.name != callee.name:
+        return mark
+    try:
+        rewritten = callee.rewrite(bytes(raw).decode())
+    except Exception:
+        return mark
+    return recorded.fingerprint if rewritten == text else mark
+
+
+class MachineCallee:
+    """A machine, awaited by a workflow for its result."""
+
+    invoke_kind: InvokeKind = "Function"
+    is_remote = True
+    settings = Raw(b'{"queue":"machine"}')
+
+    def __init__(self, definition: MachineDefinition, options: Options | None = None) -> None:
+        self._definition = definition
+        self._options = options or Options()
+        self.name = definition.name
+
+    def encode(self, state: object, limit: int) -> str:
+        return self._definition.codec.encode(state, max_bytes=limit)
+
+    def rewrite(self, recorded: str) -> str:
+        return self._definition.codec.rewrite(recorded)
+
+    def open_result(self, result: Result) -> Any:
+        if isinstance(result, Ok):
+            return codec_for(Any).decode(bytes(result.value))
+        raise exception_of(result.error, (), self.name)
+
+    def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
+        state = self._definition.codec.decode(text)
+        return machine_row(self._definition, promise, state, self._options, limit, reports=True)
+
+
+__all__ = ["Callee", "MachineCallee", "fingerprint", "forgive"]

@@ -1,0 +1,114 @@
+"""Starting workflows and tasks: from arguments and options to a row of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+from holdfast.core.durations import seconds
+from holdfast.core.identity import PromiseId
+from holdfast.models.connection import Connection
+from holdfast.models.handle import Collision, Handle
+from holdfast.models.options import Options, unique_columns
+from holdfast.models.starting import Starting
+from holdfast.models.workflow.signature import Signature
+from holdfast.store.values import NewExecution
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Startable(Protocol):
+    """A task or a workflow, to its starter."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def handler(self) -> int: ...
+
+    @property
+    def queue(self) -> str | None: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def signature(self) -> Signature: ...
+
+    def row(self, promise: PromiseId, text: str, options: Options, key: str | None) -> NewExecution: ...
+
+
+class FunctionStarter(Starting, Generic[P, R]):
+    """`checkout.options(...)`: the same function with other options."""
+
+    def __init__(self, connection: Connection, definition: Startable, options: Options) -> None:
+        super().__init__(connection, definition.name, options, definition.signature.result.annotation)
+        self._definition = definition
+
+    def options(self, **options: Any) -> FunctionStarter[P, R]:
+        return FunctionStarter(self._connection, self._definition, self._options.updated(**options))
+
+    async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Start one. The same key finds the one that was started before."""
+        return await self._start_one(self._row(args, kwargs))
+
+    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R] | Collision]:
+        """Start many in one commit: per input a tuple of arguments, a mapping of them, or the only argument."""
+        rows = []
+        for given in inputs:
+            if isinstance(given, tuple):
+                rows.append(self._row(given, {}))
+            elif isinstance(given, Mapping):
+                rows.append(self._row((), dict(given)))
+            else:
+                rows.append(self._row((given,), {}))
+        return await self._start_all(rows)
+
+    def _row(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewExecution:
+        text = self._definition.signature.encode(args, kwargs, self._connection.payload_limit)
+        value = args[0] if args else kwargs
+        promise, key = self._promise_for(value)
+        return self._definition.row(promise, text, self._options, key)
+
+
+def function_row(
+    definition: Startable,
+    kind: str,
+    promise: PromiseId,
+    state: str,
+    input_hash: str,
+    options: Options,
+    key: str | None,
+    *,
+    value: object,
+) -> NewExecution:
+    """The row of a function that is to be started, as a root or as a child."""
+    unique_key, unique_scope = (None, ()) if options.unique is None else unique_columns(options.unique, value)
+    return NewExecution(
+        promise=promise.to_bytes(),
+        kind=kind,
+        name=definition.name,
+        version=definition.version,
+        handler=definition.handler,
+        step="",
+        state=state,
+        input_hash=input_hash,
+        queue=options.queue or definition.queue or "default",
+        priority=definition.priority if options.priority is None else options.priority,
+        partition_key=options.partition_key,
+        delay=seconds(options.delay, name="delay"),
+        at=options.at,
+        unique_key=unique_key,
+        unique_scope=unique_scope,
+        digest=definition.digest,
+        attributes=options.encoded_attributes(),
+        idempotency_key=key,
+        deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
+    )

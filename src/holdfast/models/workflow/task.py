@@ -1,0 +1,174 @@
+"""Tasks: plain functions that a workflow calls durably, and that can be started alone as durable jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.codec import fingerprint
+from holdfast.core.durations import Duration, seconds
+from holdfast.core.errors import DefinitionError
+from holdfast.core.identity import PromiseId, check_name
+from holdfast.core.journal.events import InvokeKind, Ok, Result
+from holdfast.core.retry import RetryPolicy
+from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.workflow.failures import exception_of
+from holdfast.models.workflow.promise import CallPromise
+from holdfast.models.workflow.session import CURRENT
+from holdfast.models.workflow.signature import Signature
+from holdfast.models.workflow.start import FunctionStarter, function_row
+from holdfast.store.base import handler_of
+from holdfast.store.values import NewExecution
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+KIND: Final = "task"
+Effects = Literal["at_least_once", "at_most_once"]
+Executor = Literal["loop", "thread", "process"]
+
+
+class TaskState(msgspec.Struct, frozen=True):
+    """The state of a task that has an execution of its own: its input, and the attempts that failed."""
+
+    input: Raw
+    attempts: list[FailedAttempt] = []
+
+
+class FailedAttempt(msgspec.Struct, frozen=True):
+    error: Raw  # an ErrorRecord
+    retry_at_us: int
+
+
+class Task(Generic[P, R]):
+    """Calling it inside a workflow's body is the durable call; outside it just runs. `fn` is the plain function."""
+
+    invoke_kind: InvokeKind = "Function"
+
+    def __init__(
+        self,
+        function: Callable[P, Awaitable[R] | R],
+        *,
+        make_starter: Callable[[Any], FunctionStarter[P, R]],
+        payload_limit: int,
+        name: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        raises: tuple[type[BaseException], ...] = (),
+        effects: Effects = "at_least_once",
+        executor: Executor | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+    ) -> None:
+        if not callable(function) or inspect.isclass(function):
+            raise DefinitionError(f"@app.task takes a function, not {function!r}")
+        self.fn = function
+        self.name = check_name(name or function.__qualname__.replace(".<locals>", ""))
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.signature = Signature(function, self.name)
+        self.retry = retry or RetryPolicy()
+        self.timeout_seconds = None if timeout is None else seconds(timeout, name="timeout")
+        self.heartbeat_seconds = (
+            None if heartbeat_timeout is None else seconds(heartbeat_timeout, name="heartbeat_timeout")
+        )
+        self.raises = raises
+        if effects not in ("at_least_once", "at_most_once"):
+            raise DefinitionError(f"effects of {self.name} is 'at_least_once' or 'at_most_once', not {effects!r}")
+        self.effects = effects
+        self.executor = self._check_executor(executor)
+        self.queue = None if queue is None else check_queue(queue)
+        self.priority = check_priority(priority)
+        self.version = 1
+        self.handler = handler_of(KIND, self.name, 1)
+        self.digest = _digest(function)
+        self.payload_limit = payload_limit
+        self._make_starter = make_starter
+        self.settings = Raw(
+            msgspec.json.encode({"max_attempts": self.retry.max_attempts, "queue": self.queue, "effects": effects})
+        )
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    @property
+    def is_remote(self) -> bool:
+        """With a queue of its own it has an execution of its own, and any worker of that queue may run it."""
+        return self.queue is not None
+
+    def _check_executor(self, executor: Executor | None) -> Executor:
+        chosen: Executor = executor or ("loop" if self.is_async else "thread")
+        if chosen not in ("loop", "thread", "process"):
+            raise DefinitionError(f"executor of {self.name} is 'thread' or 'process', not {executor!r}")
+        if self.is_async and chosen != "loop":
+            raise DefinitionError(f"{self.name} is async and runs on the event loop; executor={chosen!r} is for `def`")
+        if not self.is_async and chosen == "loop":
+            raise DefinitionError(f"{self.name} is a plain function and would block the event loop; use 'thread'")
+        if chosen == "process" and "<locals>" in self.fn.__qualname__:
+            raise DefinitionError(f"{self.name} runs in another process, so it must be importable: move it to a module")
+        return chosen
+
+    # ------------------------------------------------------------------ calling and starting
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        session = CURRENT.session
+        if session is None:
+            return self._run_plainly(*args, **kwargs)
+        text = self.signature.encode(args, kwargs, self.payload_limit)
+        return CallPromise(session, session.invoke(self, text), self)
+
+    async def _run_plainly(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.is_async:
+            return await self.fn(*args, **kwargs)  # type: ignore[misc,no-any-return]
+        return await asyncio.to_thread(self.fn, *args, **kwargs)  # type: ignore[arg-type]
+
+    def options(self, **options: Any) -> FunctionStarter[P, R]:
+        """How to start it alone: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, ..."""
+        return self._make_starter(self).options(**options)
+
+    async def start(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Start it alone, as a durable job."""
+        return await self._make_starter(self).start(*args, **kwargs)
+
+    async def start_many(self, inputs: Any) -> Any:
+        return await self._make_starter(self).start_many(inputs)
+
+    # ------------------------------------------------------------------ as a callee
+
+    def rewrite(self, recorded: str) -> str:
+        return self.signature.codec.rewrite(recorded)
+
+    def open_result(self, result: Result) -> Any:
+        if isinstance(result, Ok):
+            return self.signature.result.decode(bytes(result.value))
+        raise exception_of(result.error, self.raises, self.name)
+
+    def row(self, promise: PromiseId, text: str, options: Options, key: str | None) -> NewExecution:
+        state = msgspec.json.encode(TaskState(Raw(text.encode()))).decode()
+        return function_row(self, KIND, promise, state, fingerprint(text), options, key, value=text)
+
+    def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
+        row = self.row(promise, text, Options(queue=self.queue or queue), None)
+        return msgspec.structs.replace(row, reports=True)
+
+
+def call_by_name(module: str, qualname: str, text: str) -> str:
+    """In a worker process: import the task, run it, and send the result back as JSON."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    task: Task[..., Any] = found
+    value = task.fn(*task.signature.decode(text))
+    return task.signature.result.encode(value, max_bytes=task.payload_limit)
+
+
+def _digest(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
+    return hashlib.sha256(code.co_code if code is not None else b"").hexdigest()[:16]
