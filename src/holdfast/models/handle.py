@@ -22,6 +22,7 @@ from holdfast.core.identity import IdQuery, PromiseId, resolve
 from holdfast.core.status import Status
 from holdfast.engine.results import Ending
 from holdfast.models.connection import Connection
+from holdfast.models.options import is_text
 from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
 
 ResultT = TypeVar("ResultT", covariant=True)
@@ -167,9 +168,9 @@ class Handle(Generic[ResultT]):
 
 def new_signal(target: bytes, name: str, payload: object, dedup_key: str | None, limit: int) -> NewSignal:
     """A checked signal."""
-    if not isinstance(name, str) or not name or len(name) > SIGNAL_NAME_MAX_CHARS or "\0" in name:
+    if not is_text(name) or not name or len(name) > SIGNAL_NAME_MAX_CHARS:
         raise InvalidArgumentError(f"{name!r} is no name of a signal; use 1 to {SIGNAL_NAME_MAX_CHARS} characters")
-    if dedup_key is not None and (not dedup_key or len(dedup_key) > DEDUP_KEY_MAX_CHARS or "\0" in dedup_key):
+    if dedup_key is not None and (not is_text(dedup_key) or not dedup_key or len(dedup_key) > DEDUP_KEY_MAX_CHARS):
         raise InvalidArgumentError(f"a dedup key has 1 to {DEDUP_KEY_MAX_CHARS} characters, not {dedup_key!r}")
     annotation = Any if payload is None or type(payload) in _PLAIN else type(payload)
     return NewSignal(target, name, codec_for(annotation).encode(payload, max_bytes=limit), dedup_key)

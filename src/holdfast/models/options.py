@@ -18,6 +18,7 @@ PARTITION_KEY_MAX_CHARS = 255
 QUEUE_MAX_CHARS = 100
 UNIQUE_KEY_MAX_BYTES = 1024
 PRIORITY_LOWEST, PRIORITY_HIGHEST = -32_768, 32_767
+_STATUSES = frozenset(Status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +53,10 @@ class Options:
             check_priority(self.priority)
         if self.partition_key is not None:
             check_partition_key(self.partition_key)
-        if self.at is not None and self.at.tzinfo is None:
-            raise InvalidArgumentError(f"at={self.at!r} has no time zone; use datetime(..., tzinfo=UTC)")
+        if self.at is not None and (not isinstance(self.at, datetime) or self.at.tzinfo is None):
+            raise InvalidArgumentError(f"at={self.at!r} is no moment with a time zone; use datetime(..., tzinfo=UTC)")
+        if self.unique is not None and not isinstance(self.unique, Unique):
+            raise InvalidArgumentError(f"unique={self.unique!r} says no scope; use Unique(key=...)")
 
     def updated(self, **changes: Any) -> Self:
         known = {field.name for field in fields(self)}
@@ -66,13 +69,24 @@ class Options:
         if self.attributes is None:
             return None
         for name, value in self.attributes.items():
-            if not isinstance(name, str) or not isinstance(value, str | int | float | bool):
+            if not is_text(name) or not (is_text(value) or isinstance(value, int | float | bool)):
                 raise InvalidArgumentError(f"the attribute {name!r} is {value!r}; use text, numbers or booleans")
         return msgspec.json.encode(dict(self.attributes), order="deterministic").decode()
 
 
+def is_text(value: object) -> bool:
+    """Whether both stores can keep it as text: no NUL, no half of a surrogate pair."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_queue(queue: str) -> str:
-    if not isinstance(queue, str) or not queue or len(queue) > QUEUE_MAX_CHARS or "\0" in queue:
+    if not is_text(queue) or not queue or len(queue) > QUEUE_MAX_CHARS:
         raise InvalidArgumentError(f"{queue!r} is no name of a queue; use 1 to {QUEUE_MAX_CHARS} characters")
     return queue
 
@@ -86,7 +100,7 @@ def check_priority(priority: int) -> int:
 
 
 def check_partition_key(key: str) -> str:
-    if not isinstance(key, str) or not key or "\0" in key:
+    if not is_text(key) or not key:
         raise InvalidArgumentError(f"a partition key is a non-empty text, not {key!r}")
     if len(key) > PARTITION_KEY_MAX_CHARS:
         raise InvalidArgumentError(
@@ -99,7 +113,7 @@ def check_partition_key(key: str) -> str:
 def unique_columns(unique: Unique, value: object) -> tuple[bytes, tuple[str, ...]]:
     """The key and scope as the store keeps them."""
     key = unique.key(value) if callable(unique.key) else unique.key
-    raw = key.encode() if isinstance(key, str) else key
+    raw = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
     if not isinstance(raw, bytes) or not raw:
         raise InvalidArgumentError(f"a unique key is a non-empty text or bytes, not {key!r}")
     if len(raw) > UNIQUE_KEY_MAX_BYTES:
@@ -107,6 +121,8 @@ def unique_columns(unique: Unique, value: object) -> tuple[bytes, tuple[str, ...
             f"a unique key of {len(raw)} bytes is over the limit of {UNIQUE_KEY_MAX_BYTES}: use a hash of it"
         )
     scope = tuple(sorted(str(status) for status in unique.scope))
+    if unknown := [status for status in scope if status not in _STATUSES]:
+        raise InvalidArgumentError(f"the scope of a unique key holds {unknown}; it is a set of Status values")
     if Status.RUNNABLE not in scope:
         # E14: a key that is taken only later could collide in the middle of somebody else's commit.
         raise InvalidArgumentError(

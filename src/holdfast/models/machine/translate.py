@@ -18,7 +18,7 @@ from holdfast.models.machine.context import MachineContext
 from holdfast.models.machine.definition import MachineDefinition, definition_of
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.start import machine_row
-from holdfast.models.options import Options
+from holdfast.models.options import Options, is_text
 from holdfast.store.effects import AdvanceExecution, ConsumeSignals, Effect, RecordTransition, SpawnExecutions
 from holdfast.store.values import ExecutionClaim, NewExecution
 
@@ -89,7 +89,7 @@ class Translator:
     def _await(self, outcome: Await[Any], claim: ExecutionClaim, ctx: MachineContext[Any]) -> AdvanceExecution:
         names = (outcome.names,) if isinstance(outcome.names, str) else tuple(sorted(set(outcome.names)))
         for name in names:
-            if not isinstance(name, str) or not name or len(name) > SIGNAL_NAME_MAX_CHARS or "\0" in name:
+            if not is_text(name) or not name or len(name) > SIGNAL_NAME_MAX_CHARS:
                 raise OutcomeError(
                     f"{self._definition.name}.{claim.step} awaits {name!r}, which is no name of a signal"
                 )
