@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import socket
+import stat
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable
@@ -68,7 +69,9 @@ class SqliteEar:
     def _announce(self, tx: Tx, topic: Topic, address: str) -> None:
         until = after(tx.now, ARMED_SECONDS)
         tx.db.execute(SQL["listener_arm"], (self.id, topic.value, address, until))
-        tx.db.execute(SQL["listener_forget"], (tx.now - round(_FORGOTTEN_SECONDS * MICROSECONDS),))
+        dead = tx.db.execute(SQL["listener_forget"], (after(tx.now, -_FORGOTTEN_SECONDS),)).fetchall()
+        for (left_behind,) in dead:
+            _unlink(left_behind)
         self._armed_until[topic] = until
 
     async def close(self) -> None:
@@ -81,8 +84,7 @@ class SqliteEar:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
-            with contextlib.suppress(OSError):
-                os.unlink(self.address)
+            _unlink(self.address)
         if self._armed_until:
             self._armed_until.clear()
             await self._write(self._remove)
@@ -172,3 +174,10 @@ def _bind(ear_id: str) -> tuple[socket.socket | None, str | None]:
         made.close()
         return None, None
     return made, address
+
+
+def _unlink(address: str) -> None:
+    """Remove a listener's socket; anything that is none stays."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(os.lstat(address).st_mode):
+            os.unlink(address)

@@ -66,8 +66,10 @@ create table executions (
   attributes       text
 ) strict;
 
--- The pick walks this and nothing else; handler and key are in it so that what it passes over costs no look-up.
-create index executions_pick on executions (queue, priority, eligible_at, id, handler, partition_key)
+-- The pick walks this and nothing else: every column that its statements name is here, so that what it passes over
+-- costs no look-up.
+create index executions_pick
+  on executions (queue, priority, eligible_at, id, handler, partition_key, status, paused, key_blocked)
   where status = 'runnable' and paused = 0 and key_blocked = 0;
 
 -- Rows behind a held key: out of the pick's way until the key is free (ruling E9).

@@ -1,0 +1,176 @@
+"""The file: where it may be, how it is kept, and what a user is told when it cannot be used."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import check_library, explain
+from holdfast.store.sqlite.lock import WriterLock
+from holdfast.testing.hand import promise_of, row
+
+
+def overwrite(path: Path, start: int, what: bytes) -> None:
+    """Put bytes into a file, made if it is not there."""
+    old = content(path) if path.exists() else b""
+    path.write_bytes(old[:start] + what)
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+async def test_a_commit_that_returned_is_on_the_disk(impatient: SqliteStore, path: Path) -> None:
+    """WAL with `synchronous=FULL`: the log is synced at every commit."""
+    assert await impatient._write(None, lambda tx: tx.db.execute("pragma synchronous").fetchone()) == (2,)
+    assert await impatient._write(None, lambda tx: tx.db.execute("pragma journal_mode").fetchone()) == ("wal",)
+    assert path.with_name("file.db-lock").exists()
+
+
+async def test_readers_cannot_write(impatient: SqliteStore) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        await impatient._read(lambda db: db.execute("delete from workers"))
+
+
+async def test_what_was_committed_is_there_after_closing(path: Path) -> None:
+    for key in "ab":
+        store = SqliteStore(path)
+        await store.open()
+        await store.insert([row(key)])
+        await store.close()
+    store = SqliteStore(path)
+    await store.open()
+    assert [view is not None for view in await store.get_many([promise_of("a"), promise_of("b")])] == [True, True]
+    await store.close()
+
+
+async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"missing.*folder must exist"):
+        await SqliteStore(tmp_path / "missing" / "file.db").open()
+    assert not (tmp_path / "missing").exists()
+
+
+async def test_a_path_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigurationError, match="must not be a folder"):
+        await SqliteStore(tmp_path / "folder").open()
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    diary = b"dear diary, " * 1000
+    overwrite(path, 0, diary)
+    with pytest.raises(ConfigurationError, match="is no SQLite database"):
+        await SqliteStore(path).open()
+    assert content(path) == diary
+
+
+async def test_a_damaged_file_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open()
+    await store.insert([row(str(n)) for n in range(200)])
+    await store.close()
+    header_page = 4096
+    overwrite(path, header_page, b"\xa5" * (len(content(path)) - header_page))
+    broken = SqliteStore(path)
+    with pytest.raises(StoreError, match=r"is damaged.*backup"):
+        await broken.open()
+
+
+def test_a_file_that_may_not_be_written_says_so(path: Path) -> None:
+    """Through a connection that is read only: permissions do not bind the superuser."""
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("create table t (x)")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        with pytest.raises(sqlite3.OperationalError) as caught:
+            connection.execute("insert into t values (1)")
+        told = explain(path, caught.value)
+    assert isinstance(told, ConfigurationError)
+    assert "write permission" in str(told)
+
+
+async def test_a_file_locked_by_another_program_is_worth_another_try(impatient: SqliteStore, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        with pytest.raises(StoreUnavailableError, match="locked by another program"):
+            await impatient.insert([row("a")])
+        other.execute("rollback")
+    assert [one.created for one in await impatient.insert([row("a")])] == [True]
+
+
+async def test_reading_goes_on_while_another_program_writes(impatient: SqliteStore, path: Path) -> None:
+    await impatient.insert([row("a")])
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        other.execute("update executions set step = 'changed'")
+        view = await impatient.get(promise_of("a"))
+        assert view is not None
+        assert view.step == "start"
+        other.execute("rollback")
+
+
+async def test_a_writer_that_never_ends_is_worth_another_try(impatient: SqliteStore, path: Path) -> None:
+    """Who waited in vain neither keeps the lock once its turn comes, nor takes it from a later holder."""
+    other = WriterLock(path, timeout_seconds=10)
+    other.acquire()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError, match="hangs inside a commit"):
+            await impatient.insert([row("a")])
+    other.release()
+    assert [one.created for one in await impatient.insert([row("a")])] == [True]
+    other.acquire()
+    with pytest.raises(StoreUnavailableError):
+        await impatient.insert([row("b")])
+    other.release()
+    other.close()
+
+
+async def test_opening_waits_no_longer_than_a_write(path: Path) -> None:
+    other = WriterLock(path, timeout_seconds=10)
+    other.acquire()
+    with pytest.raises(StoreUnavailableError):
+        await SqliteStore(path, busy_seconds=0.05).open()
+    other.close()
+
+
+async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    assert not store.commits_inline
+    for call in (store.insert([]), store.get(b""), store.workers()):
+        with pytest.raises(StoreError, match="is not open"):
+            await call
+    await store.open()
+    await store.open()
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreError, match="is not open"):
+        await store.insert([row("a")])
+
+
+def test_an_old_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with pytest.raises(ConfigurationError, match=r"needs 3\.37\.0 or newer"):
+        check_library()
+
+
+async def test_a_full_disk_is_worth_another_try(impatient: SqliteStore) -> None:
+    """A limit on the number of pages gives the same error."""
+    long = row("long", state='"' + "x" * 200_000 + '"')
+    db = impatient._opened().db
+    pages = db.execute("pragma page_count").fetchone()[0]
+    db.execute(f"pragma max_page_count = {pages + 1}")
+    with pytest.raises(StoreUnavailableError, match="no space is left"):
+        await impatient.insert([long])
+    db.execute("pragma max_page_count = 1000000")
+    assert [one.created for one in await impatient.insert([long])] == [True]
+
+
+async def test_the_url_leads_back_to_the_file(impatient: SqliteStore, path: Path) -> None:
+    from holdfast.store import store_from_url
+
+    assert impatient.url == f"sqlite:///{path}"
+    assert store_from_url(impatient.url).url == impatient.url

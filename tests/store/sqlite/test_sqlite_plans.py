@@ -1,0 +1,112 @@
+"""Pinned plans: what hot statements walk, and which indexes they touch (rulings E8, E9, E11)."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from holdfast.store.sql import load_text
+from holdfast.store.sqlite.statements import SQL
+
+BY_ROW = "SEARCH executions USING INTEGER PRIMARY KEY (rowid=?)"
+PICK = "SEARCH executions USING COVERING INDEX executions_pick "
+
+# Sorting what one worker holds is cheap, and every store reaps in the same order.
+HELD_BY_ONE = [
+    "SEARCH executions USING INDEX executions_locked (locked_by=?)",
+    "USE TEMP B-TREE FOR ORDER BY",
+]
+
+PLANS = {
+    "pick_next_priority": [PICK + "(queue=? AND priority>?)"],
+    "pick_next_due": [PICK + "(queue=? AND priority=? AND eligible_at>?)"],
+    "key_next": [
+        "SEARCH executions USING INDEX executions_blocked (partition_key=?)",
+    ],
+    "key_block": [BY_ROW],
+    "key_unblock": [BY_ROW],
+    "flush_fence": [BY_ROW],
+    "flush_keep": [BY_ROW],
+    "flush_requeue": [BY_ROW],
+    "flush_park": [BY_ROW],
+    "flush_end": [BY_ROW],
+    "flush_replay": [BY_ROW],
+    "flush_replay_keep": [BY_ROW],
+    "barrier_count_down": [BY_ROW],
+    "barrier_release": [BY_ROW],
+    "signal_target": ["SEARCH executions USING INDEX sqlite_autoindex_executions_1 (promise=?)"],
+    "insert_occupant": ["SEARCH executions USING INDEX executions_unique (unique_guard=?)"],
+    "lease_held": HELD_BY_ONE,
+    "reap_held": HELD_BY_ONE,
+    "queue_executing": ["SCAN executions USING INDEX executions_locked"],
+    "inbox_count": ["SEARCH signals USING COVERING INDEX signals_target (target_id=?)"],
+}
+
+# Rows by a list of ids: one look-up a row, whatever else the statement asks for.
+BY_LIST = ["flush_fences", "pick_lease", "lease_anew"]
+
+# Statements that walk an index in its own order from the first entry that fits.
+IN_ORDER = {
+    "pick_due": PICK + "(queue=? AND priority=? AND eligible_at<?)",
+    "timers_due": "SEARCH executions USING COVERING INDEX executions_wake (wake_at<?)",
+    "purge_find": "SEARCH e USING INDEX executions_ended (ended_at<?)",
+    "queue_next_held": "SEARCH executions USING INDEX executions_held (held=? AND queue>?)",
+}
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(load_text("holdfast.store.sqlite", "schema.sql"))
+        yield connection
+
+
+def plan(ledger: sqlite3.Connection, name: str) -> list[str]:
+    rows = ledger.execute("explain query plan " + SQL[name], _nothing(SQL[name])).fetchall()
+    return [row[3] for row in rows]
+
+
+def opcodes(ledger: sqlite3.Connection, name: str) -> list[str]:
+    return [row[1] for row in ledger.execute("explain " + SQL[name], _nothing(SQL[name]))]
+
+
+def _nothing(statement: str) -> list[None]:
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
+    return [None] * (max(numbered) if numbered else statement.count("?"))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_plan_is_the_pinned_one(ledger: sqlite3.Connection, name: str) -> None:
+    assert plan(ledger, name) == PLANS[name]
+
+
+@pytest.mark.parametrize("name", BY_LIST)
+def test_rows_by_a_list_are_looked_up_by_their_ids(ledger: sqlite3.Connection, name: str) -> None:
+    assert plan(ledger, name)[0] == BY_ROW
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_an_index_gives_the_order(ledger: sqlite3.Connection, name: str) -> None:
+    found = plan(ledger, name)
+    assert found[0] == IN_ORDER[name]
+    assert not any("TEMP B-TREE" in line and "ORDER" in line for line in found)
+
+
+@pytest.mark.parametrize("name", ["flush_keep", "flush_replay_keep"])
+def test_a_kept_lease_touches_no_index(ledger: sqlite3.Connection, name: str) -> None:
+    """Ruling E11: the row is rewritten, nothing else."""
+    assert "IdxInsert" not in opcodes(ledger, name)
+    assert "IdxDelete" not in opcodes(ledger, name)
+
+
+# Reads that people ask for, and that may walk a whole table; and those that walk all that is executing.
+WALKERS = {"browse", "count_by_status", "count_all", "queue_executing", "queue_executing_counts", "browse_rare"}
+
+
+@pytest.mark.parametrize("name", sorted(SQL.keys() - WALKERS))
+def test_no_other_statement_walks_all_executions(ledger: sqlite3.Connection, name: str) -> None:
+    assert not [line for line in plan(ledger, name) if line.startswith(("SCAN executions", "SCAN e ", "SCAN p "))]

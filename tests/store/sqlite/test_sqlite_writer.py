@@ -1,0 +1,167 @@
+"""The one writer: inline or in its thread, never both at once; and what a transaction that breaks leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+
+import pytest
+
+from holdfast.core.crashpoints import set_hook
+from holdfast.core.status import Status
+from holdfast.store.effects import Commit
+from holdfast.store.sqlite import SqliteStore, picking, writer
+from holdfast.store.sqlite.writer import Tx
+from holdfast.store.values import QueueRoom, Retention
+from holdfast.testing.hand import HANDLER, Hand, done, keep, promise_of, row
+from holdfast.testing.stores import Stores
+
+
+class Crash(BaseException):
+    """What a crash point raises here: nothing may take it for an error it knows."""
+
+
+@pytest.fixture
+def sqlite(stores: Stores) -> SqliteStore:
+    assert isinstance(stores.store, SqliteStore)
+    return stores.store
+
+
+async def test_a_commit_on_the_callers_thread_is_the_same_commit(sqlite: SqliteStore, hand: Hand) -> None:
+    claim = await hand.take(row("a"))
+    flushed = sqlite.flush_now(hand.name, [Commit(claim, (keep("second"),))])
+    assert [(one.applied, one.status) for one in flushed.receipts] == [(True, Status.EXECUTING)]
+    view = await sqlite.get(promise_of("a"))
+    assert view is not None
+    assert (view.step, view.revision) == ("second", 1)
+
+
+async def test_no_inline_commit_while_the_writer_thread_is_busy(sqlite: SqliteStore) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Tx) -> int:
+        begun.set()
+        assert go_on.wait(10)
+        return 7
+
+    assert sqlite.commits_inline
+    writing = asyncio.ensure_future(sqlite._write(None, slow))
+    await asyncio.to_thread(begun.wait, 10)
+    assert not sqlite.commits_inline
+    go_on.set()
+    assert await writing == 7
+    assert sqlite.commits_inline
+
+
+async def test_slow_commits_go_to_the_thread_and_quick_ones_come_back(
+    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(step: float) -> None:
+        moments = itertools.count()
+        monkeypatch.setattr(writer, "perf_counter", lambda: next(moments) * step)
+
+    timed(0.005)
+    for n in range(3):
+        await sqlite.insert([row(f"slow{n}")])
+    assert not sqlite.commits_inline
+    timed(0.00001)
+    for n in range(50):
+        await sqlite.insert([row(f"quick{n}")])
+    assert sqlite.commits_inline
+
+
+async def test_a_transaction_that_writes_nothing_says_nothing_of_commits(
+    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = itertools.count()
+    monkeypatch.setattr(writer, "perf_counter", lambda: next(moments))
+    await sqlite._write(None, lambda tx: tx.db.execute("select 1").fetchone())
+    assert sqlite.commits_inline
+
+
+async def test_cancelling_the_caller_does_not_undo_a_write(sqlite: SqliteStore) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        tx.db.execute("insert into queues (name) values ('made')")
+
+    writing = asyncio.ensure_future(sqlite._write(None, slow))
+    await asyncio.to_thread(begun.wait, 10)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    go_on.set()
+    await sqlite._write(None, lambda _: None)  # waits for its turn in the writer thread
+    assert [stats.settings.name for stats in await sqlite.queues()] == ["made"]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_crash_before_the_commit_leaves_nothing(sqlite: SqliteStore, hand: Hand, inline: bool) -> None:
+    claim = await hand.take(row("a"))
+    before = await sqlite.get(promise_of("a"))
+    with pytest.raises(Crash):
+        await _flush_and_crash(sqlite, hand, Commit(claim, (done(),)), "flush.before", inline)
+    assert await sqlite.get(promise_of("a")) == before
+    assert (await hand.apply(claim, done())).applied
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_crash_after_the_commit_leaves_all_of_it(sqlite: SqliteStore, hand: Hand, inline: bool) -> None:
+    claim = await hand.take(row("a"))
+    with pytest.raises(Crash):
+        await _flush_and_crash(sqlite, hand, Commit(claim, (done(),)), "flush.after", inline)
+    view = await sqlite.get(promise_of("a"))
+    assert view is not None
+    assert view.status is Status.DONE
+    assert not (await hand.commit(claim, done())).applied
+
+
+async def _flush_and_crash(sqlite: SqliteStore, hand: Hand, commit: Commit, point: str, inline: bool) -> None:
+    def crash(reached: str) -> None:
+        if reached == point:
+            raise Crash(point)
+
+    set_hook(crash)
+    try:
+        if inline:
+            sqlite.flush_now(hand.name, [commit])
+        else:
+            await sqlite.flush(hand.name, [commit])
+    finally:
+        set_hook(None)
+
+
+async def test_a_long_line_behind_a_held_key_is_blocked_in_bounded_transactions(
+    sqlite: SqliteStore, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ruling E9: the row behind the line is picked in the same call; other writers get in between."""
+    monkeypatch.setattr(picking, "BLOCKED_MAX", 10)
+    await sqlite.insert([row(str(n), partition_key="hot") for n in range(35)] + [row("free")])
+    commits: list[str] = []
+    set_hook(commits.append)
+    picked = await sqlite.pick(hand.name, [QueueRoom("default", 5)], [HANDLER], 5)
+    set_hook(None)
+    assert [claim.promise for claim in picked.claims] == [promise_of("0"), promise_of("free")]
+    assert commits.count("pick.after") == 4
+    again = await sqlite.pick(hand.name, [QueueRoom("default", 5)], [HANDLER], 5)
+    assert again.claims == []
+
+
+async def test_the_number_of_a_purged_row_is_never_given_again(stores: Stores, sqlite: SqliteStore, hand: Hand) -> None:
+    """A child that outlives its parent must not take a stranger for it (ruling E10)."""
+    first = await hand.take(row("a"))
+    await hand.apply(first, done())
+    await stores.advance(1)
+    assert await sqlite.purge(Retention(age_seconds=0), 10) == 1
+    second = await hand.take(row("b"))
+    assert second.row > first.row
+
+
+async def test_a_scope_without_runnable_never_occupies_its_key(sqlite: SqliteStore, hand: Hand) -> None:
+    """Ruling E14: a row that came into its scope later could meet another there and abort the whole pick."""
+    rows = [row(key, unique_key=b"k", unique_scope=("executing",)) for key in "ab"]
+    assert [one.created for one in await sqlite.insert(rows)] == [True, True]
+    assert len(await hand.pick()) == 2
