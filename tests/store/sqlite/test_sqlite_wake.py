@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import tempfile
@@ -68,7 +69,7 @@ async def test_a_closed_ear_leaves_no_row_and_no_socket(sqlite: SqliteStore) -> 
 async def test_the_dead_are_forgotten_by_whoever_arms_next(stores: Stores, sqlite: SqliteStore, tmp_path: Path) -> None:
     """A killed process leaves its row and its socket behind."""
     note = tmp_path / "note"
-    note.write_text("no socket")  # noqa: ASYNC240 - a few bytes
+    note.write_text("no socket")
     with tempfile.TemporaryDirectory() as folder:
         left_behind = str(Path(folder) / "left")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
@@ -110,4 +111,18 @@ async def test_without_a_socket_an_ear_still_hears_its_own_process(
     assert await listeners(sqlite) == []
     await sqlite.insert([row("a")])
     assert heard == [Topic.WORK]
+    await ear.close()
+
+
+async def test_a_listener_that_fails_does_not_fail_the_commit(sqlite: SqliteStore) -> None:
+    def fail(_: Topic) -> None:
+        raise ValueError("in the listener")
+
+    told: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    ear = await sqlite.open_ear(fail)
+    assert [one.created for one in await sqlite.insert([row("a")])] == [True]
+    assert told == ["in the listener"]
+    loop.set_exception_handler(None)
     await ear.close()

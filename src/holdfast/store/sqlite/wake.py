@@ -15,7 +15,7 @@ import socket
 import stat
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from holdfast.core.clock import MICROSECONDS, Clock
@@ -95,8 +95,7 @@ class SqliteEar:
     def ring(self, topics: tuple[Topic, ...]) -> None:
         """Called by whoever committed, on any thread."""
         if threading.get_ident() == self._thread:
-            for topic in topics:
-                self._hear(topic)
+            self._hear_all(topics)
             return
         fresh = [topic for topic in topics if topic not in self._pending]
         if fresh:
@@ -106,16 +105,22 @@ class SqliteEar:
 
     def _ring_here(self, topics: list[Topic]) -> None:
         self._pending.difference_update(topics)
+        self._hear_all(topics)
+
+    def _hear_all(self, topics: Iterable[Topic]) -> None:
+        """A listener's error is the listener's: whoever committed must not take it for its own."""
         for topic in topics:
-            self._hear(topic)
+            try:
+                self._hear(topic)
+            except Exception as error:
+                self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
 
     def _receive(self) -> None:
         heard: set[int] = set()
         with contextlib.suppress(BlockingIOError):
             while self._socket is not None:
                 heard.update(self._socket.recv(16))
-        for byte in heard & _TOPIC.keys():
-            self._hear(_TOPIC[byte])
+        self._hear_all([topic for byte, topic in _TOPIC.items() if byte in heard])
 
 
 class Announcer:
