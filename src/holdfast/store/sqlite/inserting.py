@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
+
+from msgspec.structs import fields
 
 from holdfast.core.clock import to_us
 from holdfast.store.sqlite.rows import Row, after, names_json
@@ -10,7 +14,13 @@ from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Inserted, NewExecution
 
-_INSERT = SQL["insert_execution"]
+_PLAIN_FIELDS: Final = (
+    *("promise", "kind", "name", "version", "handler", "step", "state", "queue", "priority", "input_hash"),
+    *("digest", "delay"),
+)
+_SPECIAL: Final = {field.name: field.default for field in fields(NewExecution) if field.name not in _PLAIN_FIELDS}
+_special_of: Final = attrgetter(*_SPECIAL)
+_NOTHING_SPECIAL: Final = tuple(_SPECIAL.values())
 
 
 def insert(
@@ -21,12 +31,34 @@ def insert(
         return []
     last = tx.db.execute(SQL["insert_last_id"]).fetchone()
     now = tx.now
-    cursor = tx.db.executemany(_INSERT, [_parameters(row, now, parent_id, parent_round) for row in rows])
+    if parent_id is None and all(_special_of(row) == _NOTHING_SPECIAL for row in rows):
+        cursor = tx.db.executemany(SQL["insert_plain"], [_plain_parameters(row, now) for row in rows])
+    else:
+        parameters = [_parameters(row, now, parent_id, parent_round) for row in rows]
+        cursor = tx.db.executemany(SQL["insert_execution"], parameters)
     if cursor.rowcount:
         tx.work = True
     if cursor.rowcount == len(rows):
         return [Inserted(row.promise, True) for row in rows]
     return _sort_out(tx, rows, 0 if last is None else last[0])
+
+
+def _plain_parameters(row: NewExecution, now: int) -> Row:
+    return (
+        row.promise,
+        row.kind,
+        row.name,
+        row.version,
+        row.handler,
+        row.step,
+        row.state,
+        row.queue,
+        row.priority,
+        row.input_hash,
+        row.digest,
+        after(now, row.delay),
+        now,
+    )
 
 
 def _parameters(row: NewExecution, now: int, parent_id: int | None, parent_round: int | None) -> Row:
@@ -61,6 +93,10 @@ def _parameters(row: NewExecution, now: int, parent_id: int | None, parent_round
         row.attributes,
         now,
         now,
+        row.idempotency_key,
+        1 if row.reports else 0,
+        1 if row.cleans_up else 0,
+        None if row.deadline is None else after(eligible_at, row.deadline),
     )
 
 
