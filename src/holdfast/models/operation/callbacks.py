@@ -20,7 +20,7 @@ logger = logging.getLogger("holdfast.operation")
 Maybe: TypeAlias = Awaitable[T] | T
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: `CallCallback[int](...)` sets an attribute on the way
 class CallCallback(Generic[T]):
     """What to do when a call meets its end; each may be a plain or an async function.
 

@@ -266,6 +266,8 @@ class CallBook:
             if isinstance(call, SpawnedCall):
                 await call.cancel()
                 await self._stop(call)
+                if call.state is CallState.OPEN:  # cancelled before its first step: nobody else settles it
+                    await self._fail_spawned(call, asyncio.CancelledError("cancelled by leaving"))
             else:
                 await self.fail_quietly(call, asyncio.CancelledError("cancelled by leaving"))
 

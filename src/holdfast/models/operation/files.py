@@ -81,9 +81,7 @@ class OperationFiles:
             final = None if data is not None else self.peek_backup()
             transaction = Transaction(data, final, now_us, participant_id)
             result = change(transaction)
-            if transaction.data is not None and transaction.data is not data:
-                self._write(transaction.data)
-            self._append_logs(transaction.entries, committed=transaction.data is not data)
+            self._write(transaction, data)
             if transaction.ends:
                 self._move_to_backup()
             return result
@@ -93,12 +91,24 @@ class OperationFiles:
                 self._fs.unlink(self.temp_path)
                 self._fs.unlink(self.lock_path)
 
-    def _write(self, data: LedgerData) -> None:
-        self._fs.write_new(self.temp_path, encode(data))
-        self._fs.replace(self.temp_path, self.json_path)
-        self._sync(self.base_path)
+    def _write(self, transaction: Transaction, before: LedgerData | None) -> None:
+        """The log line is on the disk before the change that it tells of shows: a kill in between repeats a
+        line, and never loses one. A new operation comes first, so that no log is left of one that never was."""
+        changed = transaction.data is not None and transaction.data is not before
+        if changed and transaction.data is not None:
+            self._fs.write_new(self.temp_path, encode(transaction.data))
+        if before is not None or not changed:
+            self._append_logs(transaction.entries)
+        if changed:
+            self._fs.replace(self.temp_path, self.json_path)
+            self._sync(self.base_path)
+        if before is None and changed:
+            try:
+                self._append_logs(transaction.entries)
+            except OSError as error:  # it is created; failing now would deny it
+                logger.warning("operation %s: log line lost: %s", self.operation_id, error)
 
-    def _append_logs(self, entries: list[LogEntry], *, committed: bool) -> None:
+    def _append_logs(self, entries: list[LogEntry]) -> None:
         """To the logs beside the JSON or, once it has moved, to those in the backup."""
         if not entries:
             return
@@ -114,16 +124,10 @@ class OperationFiles:
                 (self.debug_log_path, self.backup_path / "operation.debug.log"),
             )
         ]
-        try:
-            told = b"".join(entry.render() for entry in entries if entry.level >= LogLevel.INFO)
-            if told:
-                self._fs.append(targets[0], told)
-            self._fs.append(targets[1], b"".join(entry.render() for entry in entries))
-        except OSError as error:
-            if not committed:
-                raise
-            # The change itself is on the disk; failing now would deny it.
-            logger.warning("operation %s: log line lost (%s): %s", self.operation_id, error, entries[0].text)
+        told = b"".join(entry.render() for entry in entries if entry.level >= LogLevel.INFO)
+        if told:
+            self._fs.append(targets[0], told)
+        self._fs.append(targets[1], b"".join(entry.render() for entry in entries))
 
     def _move_to_backup(self) -> None:
         """Phase 4, step 1. The JSON goes last; a repeat after a crash finds the rest already there."""
