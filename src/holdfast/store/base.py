@@ -58,6 +58,8 @@ class Ear(Protocol):
 
 ARMED_SECONDS = 10.0
 
+DEADLINE_EXCEEDED = "deadline exceeded"  # the reason of a cancel that an execution's own deadline requested
+
 
 class Store(Protocol):
     # ------------------------------------------------------------------ life

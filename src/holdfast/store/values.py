@@ -165,6 +165,7 @@ class Receipt(Struct, gc=False):
     status: Status | None = None
     cancel_requested: bool = False
     inbox_count: int = 0  # signals in the inbox after this commit; a holder that goes on reads them anew if any
+    at_us: int = 0  # the store's time of the commit
     children: tuple[Inserted, ...] = ()
 
 
@@ -262,6 +263,12 @@ class ExecutionView(Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime | None
     updated_at: datetime
+    idempotency_key: str | None = None
+    cancel_reason: str | None = None
+    deadline_at: datetime | None = None
+    journal_length: int = 0
+    reports: bool = False
+    published: str | None = None  # JSON
 
 
 class Transition(Struct, frozen=True, kw_only=True):

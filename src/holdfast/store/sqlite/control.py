@@ -6,8 +6,9 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.core.status import TERMINAL, Status
-from holdfast.store.sqlite import barriers, keys
+from holdfast.core.status import PARKED, TERMINAL, Status
+from holdfast.store.base import DEADLINE_EXCEEDED
+from holdfast.store.sqlite import barriers, keys, reports
 from holdfast.store.sqlite.flushing import clear_inboxes
 from holdfast.store.sqlite.rows import STATUS, Row, after
 from holdfast.store.sqlite.statements import SQL, json_ids
@@ -16,29 +17,59 @@ from holdfast.store.values import Retention
 
 # These are ended by whoever works on them: the holder of the lease, or the last message or chunk (ruling A11).
 _ASKED = frozenset({Status.EXECUTING, Status.DELEGATED})
+# Of what cleans up, these go on at once, to hear of the cancel.
+_WOKEN = PARKED | {Status.RUNNABLE}
 
 
-def cancel(tx: Tx, promises: Sequence[bytes], cascade: bool) -> list[Status | None]:
+def cancel(tx: Tx, promises: Sequence[bytes], cascade: bool, reason: str | None) -> list[Status | None]:
     found = [tx.db.execute(SQL["control_find"], (promise,)).fetchone() for promise in promises]
     rows = {row[0]: row for row in found if row is not None}
     if cascade:
         rows = {row[0]: row for row in tx.db.execute(SQL["cancel_tree"], (json_ids(rows),)).fetchall()}
-    live = {row: values for row, values in rows.items() if STATUS[values[1]] not in TERMINAL}
-    asked = [row for row, values in live.items() if STATUS[values[1]] in _ASKED]
-    ended = [values for values in live.values() if STATUS[values[1]] not in _ASKED]
-    tx.db.executemany(SQL["cancel_ask"], [(tx.now, row) for row in asked])
-    _end(tx, ended)
-    now_cancelled = {row[0] for row in ended}
-    return [None if row is None else Status.CANCELLED if row[0] in now_cancelled else STATUS[row[1]] for row in found]
+    became = _request(tx, list(rows.values()), reason)
+    return [None if row is None else became.get(row[0], STATUS[row[1]]) for row in found]
 
 
-def _end(tx: Tx, rows: Sequence[Row]) -> None:
+def expire(tx: Tx, limit: int) -> int:
+    """Request the cancel of the executions whose own deadline has come; how many."""
+    due = tx.db.execute(SQL["deadlines_due"], (tx.now, limit)).fetchall()
+    _request(tx, due, DEADLINE_EXCEEDED)
+    return len(due)
+
+
+def _request(tx: Tx, rows: Sequence[Row], reason: str | None) -> dict[int, Status]:
+    """End what nobody holds, ask the holders of the rest; the statuses that changed."""
+    became: dict[int, Status] = {}
+    asked: list[int] = []
+    ended: list[Row] = []
+    for values in rows:
+        row, status, cleans_up, was_requested = values[0], STATUS[values[1]], values[6], values[7]
+        if status in TERMINAL:
+            continue
+        if status not in _ASKED and not cleans_up:
+            ended.append(values)
+            became[row] = Status.CANCELLED
+            continue
+        asked.append(row)
+        if status is Status.EXECUTING:
+            tx.work = tx.stirred = True
+        elif status in _WOKEN and not was_requested:
+            tx.db.execute(SQL["cancel_wake"], (tx.now, row))
+            tx.work = True
+            became[row] = Status.RUNNABLE
+    tx.db.executemany(SQL["cancel_ask"], [(reason, tx.now, row) for row in asked])
+    _end(tx, ended, reason)
+    return became
+
+
+def _end(tx: Tx, rows: Sequence[Row], reason: str | None) -> None:
     """Write the end of rows that nobody holds, with all that rides on an end."""
     if not rows:
         return
-    tx.db.executemany(SQL["cancel_end"], [(tx.now, tx.now, row[0]) for row in rows])
+    tx.db.executemany(SQL["cancel_end"], [(reason, tx.now, tx.now, row[0]) for row in rows])
     clear_inboxes(tx, [row[0] for row in rows])
-    barriers.count_down(tx, Counter((parent, turn) for *_, parent, turn in rows if parent is not None))
+    barriers.count_down(tx, Counter((row[3], row[4]) for row in rows if row[4] is not None))
+    reports.report(tx, [(row[0], row[3]) for row in rows if row[5] and row[3] is not None])
     for key in {key for _, status, key, *_ in rows if key is not None and status == "runnable"}:
         keys.settle(tx, key)
     tx.ended = True
@@ -78,4 +109,5 @@ def purge(tx: Tx, rows: Sequence[int]) -> int:
     clear_inboxes(tx, rows)
     ids = json_ids(rows)
     tx.db.execute(SQL["purge_transitions"], (ids,))
+    tx.db.execute(SQL["purge_journal"], (ids,))
     return tx.db.execute(SQL["purge_executions"], (ids,)).rowcount

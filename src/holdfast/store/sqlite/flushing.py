@@ -1,8 +1,8 @@
 """Applying commits: all in one transaction, each only if its fence holds (ruling E1).
 
 `BEGIN IMMEDIATE` holds off every other writer, so the fences of all commits are read with one statement, and what the
-held ones ask for is gathered and written effect by effect. In this order: own rows, consumed signals, history,
-children, delivered signals, barriers, the re-check at parking (rulings E2, E3), partition keys.
+held ones ask for is gathered and written effect by effect. In this order: own rows, consumed signals, history, journal,
+children, delivered signals, barriers, reports, the re-check at parking (rulings E2, E3), partition keys.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.effects import (
     AdvanceExecution,
+    AppendJournal,
     Commit,
     ConsumeSignals,
     DeliverSignal,
     RecordTransition,
     SpawnExecutions,
 )
-from holdfast.store.sqlite import barriers, inserting, keys, signalling
+from holdfast.store.sqlite import barriers, inserting, keys, reports, signalling
 from holdfast.store.sqlite.rows import TEXT, Row, after, names_json
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -38,7 +39,7 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
         else:
             batch.add(commit, fence)
     batch.write()
-    return Flushed(batch.receipts, batch.woke)
+    return Flushed(batch.receipts, batch.woke, tx.now)
 
 
 def _fences(tx: Tx, worker: str, rows: list[int]) -> dict[int, Row]:
@@ -64,7 +65,10 @@ class _Batch:
         self._spawns: list[tuple[Receipt, Row, SpawnExecutions]] = []
         self._signals: list[NewSignal] = []
         self._history: list[Row] = []
+        self._segments: list[Row] = []
+        self._columns: list[Row] = []
         self._barriers: Counter[tuple[int, int]] = Counter()  # (parent, round) -> children that ended
+        self._reports: list[tuple[int, int]] = []  # (child, parent) of ends that are reported
         self._parked: dict[int, tuple[Receipt, AdvanceExecution]] = {}
         self._dropped_keys: list[tuple[str, int]] = []
 
@@ -76,17 +80,21 @@ class _Batch:
         assert isinstance(advance, AdvanceExecution), "the first effect of a commit is the advance of its row"
         receipt = Receipt(True, None, cancel_requested == 1)
         self.receipts.append(receipt)
-        receipt.status = self._advance(receipt, fence, advance)
+        added = 0
         for effect in effects[1:]:
-            if isinstance(effect, ConsumeSignals):
+            if isinstance(effect, AppendJournal):
+                self._segments.append((row, effect.first, effect.count, effect.body))
+                added += effect.count
+            elif isinstance(effect, ConsumeSignals):
                 self._consumed.extend((signal_id, row) for signal_id in effect.ids)
             elif isinstance(effect, DeliverSignal):
                 self._signals.append(effect.signal)
             elif isinstance(effect, RecordTransition):
                 line = (effect.step, effect.outcome, effect.next_step, effect.attempt, effect.error)
                 self._history.append((row, fence[2] + 1, self.tx.now, *line))
-            elif isinstance(effect, SpawnExecutions) and not cancel_requested:
+            elif isinstance(effect, SpawnExecutions) and (not cancel_requested or fence[10]):
                 self._spawns.append((receipt, fence, effect))
+        receipt.status = self._advance(receipt, fence, advance, commit.claim.cancel_requested, added)
 
     def _write(self, statement: str, parameters: Row) -> None:
         rows = self._writes.get(statement)
@@ -95,16 +103,20 @@ class _Batch:
         else:
             rows.append(parameters)
 
-    def _advance(self, receipt: Receipt, fence: Row, advance: AdvanceExecution) -> Status:
+    def _advance(self, receipt: Receipt, fence: Row, advance: AdvanceExecution, knows: bool, added: int) -> Status:
         """Gather the write of the commit's own row; the status it leads to."""
-        row, _, _, cancel_requested, paused, partition_key, parent, parent_round, _ = fence
+        row, _, _, cancel_requested, paused, partition_key, parent, parent_round, _, reporting, cleans_up = fence
         now, status, delay = self.tx.now, advance.status, advance.delay
         if status in TERMINAL:
             self._ended.append(row)
             if parent is not None:
-                self._barriers[parent, parent_round] += 1
-        elif cancel_requested:
-            # Whoever picks it next ends it; parking or waiting first would only delay that.
+                if parent_round is not None:
+                    self._barriers[parent, parent_round] += 1
+                if reporting:
+                    self._reports.append((row, parent))
+        elif cancel_requested and not (cleans_up and knows):
+            # Whoever picks it next ends it; parking or waiting first would only delay that. What cleans up parks as it
+            # likes once its holder knows of the cancel.
             status, delay = (_EXECUTING if status is _EXECUTING else _RUNNABLE), 0.0
         elif paused and status is _EXECUTING:
             status, delay = _RUNNABLE, 0.0
@@ -119,7 +131,9 @@ class _Batch:
         elif status is _RUNNABLE:
             self.tx.work |= not paused
             self.woke |= not paused and delay <= 0
-        self._write(*own_row(status, delay, advance, row, now))
+        if advance.beats is not None or advance.published is not None or advance.attributes is not None:
+            self._columns.append((advance.beats, advance.published, advance.attributes, row))
+        self._write(*own_row(status, delay, advance, row, now, added))
         return status
 
     # ------------------------------------------------------------------ writing
@@ -139,10 +153,19 @@ class _Batch:
             db.executemany(SQL["flush_consume"], self._consumed)
         if self._history:
             db.executemany(SQL["flush_record"], self._history)
+        if self._columns:
+            db.executemany(SQL["flush_columns"], self._columns)
+        if len(self._segments) == 1:
+            db.execute(SQL["flush_journal"], self._segments[0])
+        elif self._segments:
+            db.executemany(SQL["flush_journal"], self._segments)
         for receipt, fence, spawn in self._spawns:
             self._spawn(receipt, fence, spawn)
         woken = {row for s in self._signals if (row := signalling.deliver_one(tx, s)[1]) is not None}
         woken.update(barriers.count_down(tx, self._barriers))
+        if self._reports:
+            woken.update(reports.report(tx, self._reports))
+            self.woke |= tx.stirred
         if self._parked:
             woken.update(self._recheck())
         for row in woken & self._parked.keys():
@@ -164,10 +187,12 @@ class _Batch:
     def _spawn(self, receipt: Receipt, fence: Row, spawn: SpawnExecutions) -> None:
         """Insert the children and open the barrier on those that are really there (seed section 11)."""
         tx, row = self.tx, fence[0]
-        children = inserting.insert(tx, spawn.rows, row, fence[8] + 1)
-        receipt.children = tuple(children)
+        children = inserting.insert(tx, spawn.rows, row, fence[8] + 1 if spawn.barrier else None)
+        receipt.children += tuple(children)
         created = sum(child.created for child in children)
-        if created:
+        if not spawn.barrier:
+            self.woke |= any(child.delay <= 0 and not child.paused for child in spawn.rows)
+        elif created:
             pending = created if spawn.quorum is None else min(spawn.quorum, created)
             tx.db.execute(SQL["flush_spawned"], (len(children), pending, row))
             self.woke |= any(child.delay <= 0 and not child.paused for child in spawn.rows)
@@ -192,7 +217,12 @@ class _Batch:
                 if advance.status is Status.AWAITING_CHILDREN and not receipt.children
             ],
         )
+        for row, (_, advance) in self._parked.items():
+            if advance.wait_children and reports.recheck(tx, row, advance.wait_children):
+                woken.append(row)
         waiting = [row for row, (_, advance) in self._parked.items() if advance.awaits]
+        if not waiting:
+            return woken
         for (row,) in tx.db.execute(SQL["inbox_targets"], (json_ids(waiting),)).fetchall():
             advance = self._parked[row][1]
             match = (row, names_json(advance.awaits or ()), json_ids(advance.ignore))
@@ -202,11 +232,11 @@ class _Batch:
         return woken
 
 
-def own_row(status: Status, delay: float, advance: AdvanceExecution, row: int, now: int) -> tuple[str, Row]:
+def own_row(status: Status, delay: float, advance: AdvanceExecution, row: int, now: int, added: int) -> tuple[str, Row]:
     """The statement that writes a commit's own row, and its parameters."""
     head = (advance.step, advance.state, advance.error, advance.attempt)
     awaits = None if advance.awaits is None else names_json(advance.awaits)
-    tail = (advance.digest, now, row)
+    tail = (advance.digest, added, now, row)
     if status in TERMINAL:
         return "flush_end", (TEXT[status], advance.result, now, *head, *tail)
     if status is _EXECUTING:
@@ -220,7 +250,7 @@ def own_row(status: Status, delay: float, advance: AdvanceExecution, row: int, n
         return "flush_replay", (TEXT[status], after(now, delay), wake_at, *head, *tail)
     if status is _RUNNABLE:
         return "flush_requeue", (after(now, delay), *head, awaits, *tail)
-    return "flush_park", (TEXT[status], wake_at, *head, awaits, *tail)
+    return "flush_park", (TEXT[status], wake_at, advance.wait_children, *head, awaits, *tail)
 
 
 def clear_inboxes(tx: Tx, rows: Sequence[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 
 from msgspec.json import encode
@@ -9,7 +10,7 @@ from msgspec.json import encode
 from holdfast.core.clock import MICROSECONDS
 from holdfast.core.error_record import ErrorRecord, type_name
 from holdfast.core.errors import ExecutionStrandedError
-from holdfast.store.sqlite import keys
+from holdfast.store.sqlite import control, keys
 from holdfast.store.sqlite.rows import claim_of, inboxes_of
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -21,7 +22,9 @@ def reclaim(tx: Tx, worker: str, claims: Sequence[ExecutionClaim]) -> list[Execu
     ids = json_ids(claim.row for claim in claims)
     held = {row[0]: row for row in tx.db.execute(SQL["lease_anew"], (tx.now, ids, worker)).fetchall()}
     inboxes = inboxes_of(tx.db.execute(SQL["pick_inboxes"], (ids,)).fetchall())
-    return [claim_of(held[claim.row], inboxes.get(claim.row, ())) if claim.row in held else None for claim in claims]
+    return [
+        claim_of(held[claim.row], inboxes.get(claim.row, ()), tx.now) if claim.row in held else None for claim in claims
+    ]
 
 
 def release(tx: Tx, worker: str, claims: Sequence[ExecutionClaim]) -> int:
@@ -36,6 +39,10 @@ def disown(tx: Tx, worker: str, keep: Sequence[int]) -> int:
     kept = set(keep)
     held = tx.db.execute(SQL["lease_held"], (worker,)).fetchall()
     return _put_back(tx, [row for row in held if row[0] not in kept])
+
+
+def stirred(db: sqlite3.Connection, worker: str, rows: Sequence[int]) -> list[int]:
+    return [row for (row,) in db.execute(SQL["lease_stirred"], (json_ids(rows), worker))]
 
 
 def retire(tx: Tx, worker: str) -> int:
@@ -94,11 +101,18 @@ def _poison(crashes: int, step: str, worker: str) -> str:
 
 
 def fire_timers(tx: Tx, limit: int) -> Fired:
-    """Wake the parked rows whose deadline has come."""
+    """Wake the parked rows whose deadline has come, and request the cancel of executions whose own has."""
     due = tx.db.execute(SQL["timers_due"], (tx.now, limit)).fetchall()
     tx.db.executemany(SQL["timers_fire"], [(tx.now, tx.now, row) for (row,) in due])
     tx.work |= bool(due)
-    if len(due) >= limit:
-        return Fired(len(due), 0.0, True)
-    following = tx.db.execute(SQL["timers_next"], (tx.now,)).fetchone()
-    return Fired(len(due), None if following is None else (following[0] - tx.now) / MICROSECONDS, False)
+    fired = len(due)
+    if fired < limit:
+        fired += control.expire(tx, limit - fired)
+    if fired >= limit:
+        return Fired(fired, 0.0, True)
+    following = [
+        found[0]
+        for statement in ("timers_next", "deadlines_next")
+        if (found := tx.db.execute(SQL[statement], (tx.now,)).fetchone()) is not None
+    ]
+    return Fired(fired, (min(following) - tx.now) / MICROSECONDS if following else None, False)

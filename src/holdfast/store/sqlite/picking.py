@@ -113,7 +113,7 @@ def _lease(tx: Tx, worker: str, chosen: Sequence[int]) -> list[ExecutionClaim]:
     inboxes = inboxes_of(tx.db.execute(SQL["pick_inboxes"], (ids,)).fetchall())
     empty = ()
     by_row = {row[0]: row for row in leased}
-    return [claim_of(by_row[row], inboxes.get(row, empty)) for row in chosen]
+    return [claim_of(by_row[row], inboxes.get(row, empty), tx.now) for row in chosen]
 
 
 def _next_due_seconds(tx: Tx, rooms: limits.Rooms) -> float | None:

@@ -87,6 +87,10 @@ def inbox(db: Db, promise: bytes) -> list[Signal]:
     return [Signal(*row) for row in db.execute(SQL["inbox_of"], (promise,))]
 
 
+def journal(db: Db, promise: bytes) -> list[str]:
+    return [body for (body,) in db.execute(SQL["journal_of"], (promise,))]
+
+
 def history(db: Db, promise: bytes) -> list[Transition]:
     return [
         Transition(

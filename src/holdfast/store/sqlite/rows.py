@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from holdfast.core.clock import MICROSECONDS, to_datetime
+from holdfast.core.identity import PATH_NUMBER_BYTES
 from holdfast.core.status import Status
 from holdfast.store.values import EXECUTIONS, ExecutionClaim, ExecutionView, Signal
 
@@ -30,9 +31,9 @@ def names_of(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(json.loads(text))
 
 
-def claim_of(row: Row, inbox: tuple[Signal, ...]) -> ExecutionClaim:
+def claim_of(row: Row, inbox: tuple[Signal, ...], now: int) -> ExecutionClaim:
     """A row as `pick_lease` returns it."""
-    awaits = row[16]
+    awaits, parent = row[16], row[22]
     return ExecutionClaim(
         table=EXECUTIONS,
         row=row[0],
@@ -58,8 +59,16 @@ def claim_of(row: Row, inbox: tuple[Signal, ...]) -> ExecutionClaim:
         barrier_round=row[19],
         next_child=row[20],
         cancel_requested=row[21] == 1,
-        has_parent=row[22] is not None,
-        parent_row=row[22],
+        has_parent=parent is not None,
+        parent_row=parent,
+        parent=None if parent is None else row[10][:-PATH_NUMBER_BYTES],  # a child's id is its parent's and a number
+        cancel_reason=row[23],
+        journal_length=row[24],
+        idempotency_key=row[25],
+        beats=row[26],
+        published=row[27],
+        attributes=row[28],
+        picked_at_us=now,
     )
 
 
@@ -98,12 +107,18 @@ def view_of(row: Row) -> ExecutionView:
         started_at=None if row[29] is None else to_datetime(row[29]),
         ended_at=None if row[30] is None else to_datetime(row[30]),
         updated_at=to_datetime(row[31]),
+        idempotency_key=row[32],
+        cancel_reason=row[33],
+        deadline_at=None if row[34] is None else to_datetime(row[34]),
+        journal_length=row[35],
+        reports=row[36] == 1,
+        published=row[37],
     )
 
 
 def inboxes_of(rows: Sequence[Row]) -> dict[int, tuple[Signal, ...]]:
-    """Rows of (target, id, name, payload) in order of id, by target."""
+    """Rows of (target, id, name, payload, kind) in order of id, by target."""
     found: dict[int, list[Signal]] = {}
-    for target, signal_id, name, payload in rows:
-        found.setdefault(target, []).append(Signal(signal_id, name, payload))
+    for target, *signal in rows:
+        found.setdefault(target, []).append(Signal(*signal))
     return {target: tuple(signals) for target, signals in found.items()}

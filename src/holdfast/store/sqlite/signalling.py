@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holdfast.core.status import PARKED, TERMINAL
+from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.sqlite.rows import STATUS
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
@@ -35,6 +35,8 @@ def deliver_one(tx: Tx, signal: NewSignal) -> tuple[Delivery, int | None]:
             wake(tx, row)
             return Delivery.DELIVERED, row
         tx.db.execute(SQL["signal_in_time"], (row,))
+    if STATUS[status] is Status.EXECUTING:
+        tx.work = tx.stirred = True  # a hint for whoever holds it
     return Delivery.DELIVERED, None
 
 

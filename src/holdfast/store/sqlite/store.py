@@ -170,6 +170,9 @@ class SqliteStore:
     async def release(self, worker: str, claims: Sequence[ExecutionClaim]) -> int:
         return await self._write("release", lambda tx: leases.release(tx, worker, claims))
 
+    async def stirred(self, worker: str, rows: Sequence[int]) -> list[int]:
+        return self._opened_readers().run_now(lambda db: leases.stirred(db, worker, rows))
+
     async def waiting_priority(self, queues: Sequence[str], handlers: Sequence[int]) -> int | None:
         now = self._clock.now_us()
         return await self._read(lambda db: picking.waiting_priority(db, now, queues, handlers))
@@ -200,8 +203,10 @@ class SqliteStore:
             "deliver", lambda tx: signalling.deliver(tx, signals), is_small=len(signals) <= _SMALL_ROWS
         )
 
-    async def cancel(self, promises: Sequence[bytes], *, cascade: bool = False) -> list[Status | None]:
-        return await self._write("cancel", lambda tx: control.cancel(tx, promises, cascade))
+    async def cancel(
+        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None
+    ) -> list[Status | None]:
+        return await self._write("cancel", lambda tx: control.cancel(tx, promises, cascade, reason))
 
     async def pause(self, promise: bytes, paused: bool) -> bool:
         return await self._write(None, lambda tx: control.pause(tx, promise, paused))
@@ -248,6 +253,9 @@ class SqliteStore:
 
     async def inbox(self, promise: bytes) -> list[Signal]:
         return self._opened_readers().run_now(lambda db: reading.inbox(db, promise))
+
+    async def journal(self, promise: bytes) -> list[str]:
+        return self._opened_readers().run_now(lambda db: reading.journal(db, promise))
 
     async def history(self, promise: bytes) -> list[Transition]:
         return await self._read(lambda db: reading.history(db, promise))

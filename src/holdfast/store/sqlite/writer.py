@@ -31,12 +31,13 @@ _SAMPLE_MAX_SECONDS: Final = 0.010  # one slow commit must not banish inline com
 class Tx:
     """An open write transaction: the connection, the store's time, and whom to wake once it is committed."""
 
-    __slots__ = ("db", "ended", "now", "work")
+    __slots__ = ("db", "ended", "now", "stirred", "work")
 
     def __init__(self, db: sqlite3.Connection, now: int) -> None:
         self.db = db
         self.now = now  # microseconds; one moment for the whole transaction
-        self.work = False  # an execution became runnable
+        self.work = False  # an execution became runnable, or its holder has something to look at
+        self.stirred = False  # the latter
         self.ended = False  # an execution ended or was stranded
 
 

@@ -1,5 +1,6 @@
 -- name: control_find
-select id, status, partition_key, parent_id, parent_round from executions where promise = ?;
+select id, status, partition_key, parent_id, parent_round, reports, cleans_up, cancel_requested
+from executions where promise = ?;
 
 -- Through the ended too: what they started may still run (ruling E10).
 -- name: cancel_tree
@@ -8,18 +9,29 @@ with recursive tree (id) as (
   union
   select e.id from executions e join tree on e.parent_id = tree.id
 )
-select e.id, e.status, e.partition_key, e.parent_id, e.parent_round
+select e.id, e.status, e.partition_key, e.parent_id, e.parent_round, e.reports, e.cleans_up, e.cancel_requested
 from tree join executions e on e.id = tree.id
 order by e.id;
 
 -- name: cancel_end
 update executions
-set status = 'cancelled', cancel_requested = 1, ended_at = ?, wake_at = null, awaits = null, key_blocked = 0,
+set status = 'cancelled', cancel_requested = 1, cancel_reason = coalesce(cancel_reason, ?), ended_at = ?, wake_at = null, awaits = null, key_blocked = 0,
     timed_out = 0, children_ready = 0, updated_at = ?
 where id = ?;
 
 -- name: cancel_ask
-update executions set cancel_requested = 1, updated_at = ? where id = ?;
+update executions set cancel_requested = 1, cancel_reason = coalesce(cancel_reason, ?), updated_at = ? where id = ?;
+
+-- name: cancel_wake
+update executions set status = 'runnable', eligible_at = ?, wake_at = null where id = ?;
+
+-- name: deadlines_due
+select id, status, partition_key, parent_id, parent_round, reports, cleans_up, cancel_requested from executions
+where deadline_at <= ? and ended_at is null and cancel_requested = 0 order by deadline_at, id limit ?;
+
+-- name: deadlines_next
+select deadline_at from executions
+where deadline_at > ? and ended_at is null and cancel_requested = 0 order by deadline_at limit 1;
 
 -- A paused row is out of its key's line, and joins it anew when it goes on.
 -- name: pause_set
@@ -40,6 +52,9 @@ order by e.ended_at limit ?4;
 
 -- name: purge_executions
 delete from executions where id in (select value from json_each(?));
+
+-- name: purge_journal
+delete from journal where execution_id in (select value from json_each(?));
 
 -- name: purge_transitions
 delete from transitions where execution_id in (select value from json_each(?));

@@ -1,14 +1,16 @@
--- A commit's own row is written by one of five statements, by what becomes of the row. SQLite touches an index only
+-- A commit's own row is written by one of six statements, by what becomes of the row. SQLite touches an index only
 -- where a statement names one of its columns, so that a kept lease (ruling E11) touches none.
 
 -- The plus signs keep the planner on the ids: the index by holder would be a scan of all that this worker holds.
 -- name: flush_fences
-select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round
+select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round,
+  reports, cleans_up
 from executions
 where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?;
 
 -- name: flush_fence
-select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round
+select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round,
+  reports, cleans_up
 from executions
 where id = ? and status = 'executing' and locked_by = ?;
 
@@ -16,7 +18,7 @@ where id = ? and status = 'executing' and locked_by = ?;
 update executions
 set step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
     digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    updated_at = ?
+    journal_length = journal_length + ?, updated_at = ?
 where id = ?;
 
 -- name: flush_requeue
@@ -24,15 +26,15 @@ update executions
 set status = 'runnable', eligible_at = ?, locked_by = null,
     step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
     digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    updated_at = ?
+    journal_length = journal_length + ?, updated_at = ?
 where id = ?;
 
 -- name: flush_park
 update executions
-set status = ?, wake_at = ?, locked_by = null,
+set status = ?, wake_at = ?, children_pending = ?, locked_by = null,
     step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
     digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    updated_at = ?
+    journal_length = journal_length + ?, updated_at = ?
 where id = ?;
 
 -- name: flush_end
@@ -40,22 +42,32 @@ update executions
 set status = ?, result = ?, ended_at = ?, locked_by = null,
     step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = null,
     digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    updated_at = ?
+    journal_length = journal_length + ?, updated_at = ?
 where id = ?;
 
 -- A replay keeps what its redo must see again (ruling E4).
 -- name: flush_replay_keep
 update executions
 set step = coalesce(?, step), state = coalesce(?, state), error = coalesce(?, error), attempt = ?,
-    digest = coalesce(?, digest), revision = revision + 1, updated_at = ?
+    digest = coalesce(?, digest), revision = revision + 1,
+    journal_length = journal_length + ?, updated_at = ?
 where id = ?;
 
 -- name: flush_replay
 update executions
 set status = ?, eligible_at = ?, wake_at = ?, locked_by = null,
     step = coalesce(?, step), state = coalesce(?, state), error = coalesce(?, error), attempt = ?,
-    digest = coalesce(?, digest), revision = revision + 1, updated_at = ?
+    digest = coalesce(?, digest), revision = revision + 1,
+    journal_length = journal_length + ?, updated_at = ?
 where id = ?;
+
+-- name: flush_columns
+update executions
+set beats = coalesce(?, beats), published = coalesce(?, published), attributes = coalesce(?, attributes)
+where id = ?;
+
+-- name: flush_journal
+insert into journal (execution_id, first, count, body) values (?, ?, ?, ?);
 
 -- name: flush_remember_keys
 insert or ignore into signal_keys (target_id, dedup_key)
@@ -97,12 +109,43 @@ set children_pending = (
 )
 where id = ? and status = 'awaiting_children';
 
+-- The end of a child that reports, as its parent reads it (values.ChildEnd). A finished parent reads no more.
+-- name: report_end
+insert into signals (target_id, kind, name, payload, inserted_at)
+select p.id, 'child', lower(hex(c.promise)),
+  '{"status":"' || c.status || '","result":' || coalesce(c.result, 'null') || ',"error":' || coalesce(c.error, 'null')
+    || ',"state":' || case when c.kind = 'task' then c.state else 'null' end || '}',
+  ?
+from executions c join executions p on p.id = c.parent_id
+where c.id = ? and p.ended_at is null;
+
+-- Only while the parent waits for ends of children; 0 means that it does not.
+-- name: report_count_down
+update executions set children_pending = max(children_pending - ?, 0), updated_at = ?
+where id = ? and status = 'awaiting_promise' and children_pending > 0;
+
+-- A row that parks on the ends of children: those in its inbox have come already.
+-- name: report_recount
+update executions
+set children_pending = max(
+  ? - (select count(*) from signals s where s.target_id = executions.id and s.kind = 'child'), 0
+)
+where id = ? and status = 'awaiting_promise';
+
+-- name: report_release
+update executions set status = 'runnable', eligible_at = ?, wake_at = null, updated_at = ?
+where id = ? and status = 'awaiting_promise' and children_pending = 0;
+
+-- name: report_holder
+select 1 from executions where id = ? and status = 'executing';
+
 -- name: inbox_targets
 select distinct target_id from signals where target_id in (select value from json_each(?));
 
 -- name: inbox_matches
 select 1 from signals
-where target_id = ? and name in (select value from json_each(?)) and id not in (select value from json_each(?))
+where target_id = ? and kind = 'signal' and name in (select value from json_each(?))
+  and id not in (select value from json_each(?))
 limit 1;
 
 -- name: inbox_clear

@@ -3,7 +3,13 @@ update executions set lease_epoch = lease_epoch + 1, updated_at = ?
 where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?
 returning id, lease_epoch, kind, name, version, handler, queue, priority, attempt, partition_key, promise, revision,
   step, state, crashes, digest, awaits, timed_out, children_ready, barrier_round, next_child, cancel_requested,
-  parent_id;
+  parent_id, cancel_reason, journal_length, idempotency_key, beats, published, attributes;
+
+-- name: lease_stirred
+select id from executions
+where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?
+  and (cancel_requested = 1 or exists (select 1 from signals where target_id = executions.id))
+order by id;
 
 -- name: lease_held
 select id, partition_key from executions where status = 'executing' and locked_by = ? order by id;

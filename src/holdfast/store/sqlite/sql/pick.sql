@@ -24,10 +24,10 @@ set status = 'executing', locked_by = ?, lease_epoch = lease_epoch + 1, started_
 where id in (select value from json_each(?))
 returning id, lease_epoch, kind, name, version, handler, queue, priority, attempt, partition_key, promise, revision,
   step, state, crashes, digest, awaits, timed_out, children_ready, barrier_round, next_child, cancel_requested,
-  parent_id;
+  parent_id, cancel_reason, journal_length, idempotency_key, beats, published, attributes;
 
 -- name: pick_inboxes
-select target_id, id, name, payload from signals
+select target_id, id, name, payload, kind from signals
 where target_id in (select value from json_each(?)) order by id;
 
 -- name: pick_worker

@@ -3,12 +3,16 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published
 from executions e where e.promise = ?;
 
 -- name: inbox_of
-select s.id, s.name, s.payload from signals s
+select s.id, s.name, s.payload, s.kind from signals s
 where s.target_id = (select id from executions where promise = ?) order by s.id;
+
+-- name: journal_of
+select j.body from journal j
+where j.execution_id = (select id from executions where promise = ?) order by j.first;
 
 -- name: history_of
 select t.revision, t.at, t.step, t.outcome, t.next_step, t.attempt, t.error from transitions t
@@ -19,7 +23,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published
 from executions e
 where e.parent_id = (select id from executions where promise = ?1) and (?2 is null or e.parent_round = ?2)
 order by e.id;
@@ -30,7 +34,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published
 from executions e
 where e.promise >= ?1 and e.promise < ?2 and length(e.promise) = ?3 and substr(e.promise, 33) = ?4
   and (?5 is null or e.name = ?5)
@@ -42,7 +46,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.id
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published, e.id
 from executions e
 where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and (?5 is null or e.status in (select value from json_each(?5)))
@@ -54,7 +58,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.id
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published, e.id
 from executions e
 where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and e.id in (
@@ -69,7 +73,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.id
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published, e.id
 from executions e
 where e.parent_id = (select id from executions where promise = ?7) and e.id < ?1 and (?2 is null or e.kind = ?2)
   and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
