@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli import shapes
 from holdfast.cli.invocation import Invocation, Ledger, shared
-from holdfast.cli.output import Cell, Grid, Output, Value
+from holdfast.cli.output import Cell, Grid, Output, Value, exact
 from holdfast.core.codec import decode_error
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
@@ -95,7 +95,7 @@ def history_command(call: Invocation, execution: str) -> None:
         call.out.json({"id": promise, "label": label, "transitions": [shapes.transition(line) for line in lines]})
         return
     rows: list[list[Value]] = [
-        [line.revision, line.at, line.step, line.attempt, line.outcome, line.next_step, _error_note(line.error)]
+        [line.revision, exact(line.at), line.step, line.attempt, line.outcome, line.next_step, _error_note(line.error)]
         for line in lines
     ]
     columns = ("REVISION", "AT", "STEP", "ATTEMPT", "OUTCOME", "NEXT", "ERROR")

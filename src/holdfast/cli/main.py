@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "queues": ("holdfast.cli.queues:queues_group", "List queues, set their limits, pause and resume them."),
     "workers": ("holdfast.cli.upkeep:workers_command", "List the workers."),
     "gc": ("holdfast.cli.upkeep:gc_command", "Delete executions that ended long ago."),
+    "ops": ("holdfast.cli.ops:ops", "Look at operations: several processes on one piece of work."),
     "migrate": ("holdfast.cli.upkeep:migrate_command", "Create a ledger, or bring it up to date."),
 }
 
@@ -69,6 +70,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """The exit code of one call of the program."""
     try:
         answer = holdfast.main(arguments, prog_name="holdfast", standalone_mode=False)
+        sys.stdout.flush()
         return answer if isinstance(answer, int) else Exit.OK
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
@@ -79,16 +81,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain(one_line(error), code_of(error))
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of a pipe has left (`holdfast list | head`); Python must not complain again when it flushes.
+    except (BrokenPipeError, SystemExit):
+        # The reader of a pipe has left (`holdfast list | head`), in which case click exits: that is no error.
+        # Python must not complain about it again when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
 
 
 def _usage_line(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
-    text = " ".join(error.format_message().split()).rstrip(".")
-    return text if context is None else f"{text}; see `{context.command_path} --help`"
+    text = " ".join(error.format_message().split())
+    return text if context is None else f"{text} (see `{context.command_path} --help`)"
 
 
 def _complain(text: str, code: Exit) -> int:

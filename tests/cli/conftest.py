@@ -1,0 +1,107 @@
+"""Fixtures for tests of the command line: a ledger on each store, and ways to fill it and to call the program."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from holdfast import App, Handle
+from holdfast.engine.settings import WorkerSettings
+from holdfast.models.machine.start import MachineStarter
+from holdfast.store import store_from_url
+from tests.cli.databases import postgres_database
+from tests.cli.processes import HOLDFAST, Ran, in_pipe, in_terminal
+from tests.cli.programs import shop
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.fixture(scope="session")
+def cli_postgres(postgres_url: str) -> Iterator[str]:
+    with postgres_database(postgres_url) as url:
+        yield url
+
+
+@pytest.fixture
+def database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A ledger that exists. On PostgreSQL tests share one, and keep apart by queue and id."""
+    if backend == "postgres":
+        found: str = request.getfixturevalue("cli_postgres")
+        return found
+    path = str(tmp_path / "ledger.db")
+    asyncio.run(_create(path))
+    return path
+
+
+async def _create(database: str) -> None:
+    store = store_from_url(database)
+    await store.open()
+    await store.close()
+
+
+@pytest.fixture
+def queue() -> str:
+    """A queue that no other test uses."""
+    return f"q-{secrets.token_hex(4)}"
+
+
+class Call(Protocol):
+    def __call__(self, *arguments: str) -> Ran: ...
+
+
+@pytest.fixture
+def holdfast(database: str, tmp_path: Path) -> Call:
+    """The program in a process of its own, its output in a pipe."""
+    return lambda *arguments: in_pipe([*HOLDFAST, *arguments], folder=tmp_path, database=database)
+
+
+@pytest.fixture
+def holdfast_in_terminal(database: str, tmp_path: Path) -> Call:
+    return lambda *arguments: in_terminal([*HOLDFAST, *arguments], folder=tmp_path, database=database)
+
+
+class Shop:
+    """Starts orders and works on them in this process, until there is nothing to do."""
+
+    def __init__(self, database: str, queue: str) -> None:
+        self._database = database
+        self.queue = queue
+
+    def run(self, work: Callable[[App], Any]) -> Any:
+        async def on_app() -> Any:
+            async with shop.build(self._database) as app:
+                return await work(app)
+
+        return asyncio.run(on_app())
+
+    def start(self, *wishes: str, work: bool = True, **options: Any) -> list[str]:
+        """The ids of one order a wish, worked on as far as it goes."""
+
+        async def start(app: App) -> list[str]:
+            starter: MachineStarter[shop.Basket] = shop.Order.options(queue=self.queue, **options)
+            started = await starter.start_many([shop.Basket(wish, self.queue) for wish in wishes])
+            if work:
+                await self._work(app)
+            return [str(item.id) for item in started if isinstance(item, Handle)]
+
+        ids: list[str] = self.run(start)
+        return ids
+
+    def work(self) -> None:
+        self.run(self._work)
+
+    async def _work(self, app: App) -> None:
+        worker = await app.make_worker(WorkerSettings(queues=[self.queue]))
+        await worker.open()
+        await worker.run_until_idle()
+        await worker.stop()
+
+
+@pytest.fixture
+def orders(database: str, queue: str) -> Shop:
+    return Shop(database, queue)

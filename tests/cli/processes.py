@@ -1,0 +1,136 @@
+"""Programs run as a user runs them: in a pipe, or in a terminal (a pty of 120 columns)."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_SECONDS = 60
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+HOLDFAST = (sys.executable, "-m", "holdfast.cli")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program left behind. In a terminal both outputs are one."""
+
+    code: int
+    out: str
+    err: str = ""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def plain(self) -> str:
+        """What a person reads on the screen."""
+        return ANSI.sub("", self.out).replace("\r\n", "\n")
+
+
+def environment(database: str | None, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without what would change the outcome."""
+    dropped = {"HOLDFAST_DATABASE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    given = {} if database is None else {"HOLDFAST_DATABASE": database}
+    return kept | {"TERM": "xterm-256color"} | given | dict(extra or {})
+
+
+def in_pipe(
+    command: Sequence[str], *, folder: Path, database: str | None = None, extra: Mapping[str, str] | None = None
+) -> Ran:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(database, extra),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        stdin=subprocess.DEVNULL,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def in_terminal(
+    command: Sequence[str], *, folder: Path, database: str | None = None, extra: Mapping[str, str] | None = None
+) -> Ran:
+    with Terminal(command, folder=folder, database=database, extra=extra) as terminal:
+        return terminal.wait()
+
+
+class Terminal:
+    """A program on a pty, whose screen is read while it runs."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        database: str | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        # A session with the pty as its controlling terminal, so that Ctrl-C arrives as in a real one.
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(database, extra),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._screen = bytearray()
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(TIMEOUT_SECONDS)
+        os.close(self._master)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._master, 65_536)
+            except OSError:  # Linux says so when the last writer has gone
+                data = b""
+            with self._changed:
+                self._screen += data
+                self._changed.notify_all()
+            if not data:
+                return
+
+    def wait_for(self, text: str) -> None:
+        """Until the program has written it."""
+        with self._changed:
+            seen = self._changed.wait_for(lambda: text in self._text(), TIMEOUT_SECONDS)
+        assert seen, f"{text!r} never appeared in: {self._text()}"
+
+    def wait(self) -> Ran:
+        code = self.process.wait(TIMEOUT_SECONDS)
+        self._reader.join(TIMEOUT_SECONDS)
+        return Ran(code, self._text())
+
+    def _text(self) -> str:
+        return self._screen.decode("utf-8", "replace")

@@ -1,0 +1,85 @@
+"""The program as a whole: help, version, wrong use, and a reader that leaves."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast import __version__
+from holdfast.cli.main import COMMANDS
+from tests.cli.processes import HOLDFAST, environment, in_pipe, in_terminal
+
+
+def test_help_lists_every_command_with_a_line(tmp_path: Path) -> None:
+    ran = in_pipe([*HOLDFAST, "--help"], folder=tmp_path)
+    assert ran.code == 0
+    listed = [line.split()[0] for line in ran.out.partition("Commands:\n")[2].splitlines()]
+    assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "ops"])
+def test_every_command_has_help_and_the_shared_options(tmp_path: Path, command: str) -> None:
+    ran = in_pipe([*HOLDFAST, command, "--help"], folder=tmp_path)
+    assert ran.code == 0
+    assert "--database URL" in ran.out
+    assert "--json" in ran.out
+
+
+def test_version(tmp_path: Path) -> None:
+    assert in_pipe([*HOLDFAST, "--version"], folder=tmp_path).out == f"holdfast {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["lst"], "No such command 'lst'. (see `holdfast --help`)"),
+        (["list", "--colour"], "No such option '--colour'"),
+        (["show"], "Missing argument 'ID'. (see `holdfast show --help`)"),
+        (["list", "--status", "asleep"], "'asleep' is not one of"),
+        (["list", "--limit", "0"], "0 is not in the range"),
+        (["queues", "drop"], "No such command 'drop'. (see `holdfast queues --help`)"),
+        (["demo", "--orders", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_use_explains_itself_in_one_line(tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    ran = in_pipe([*HOLDFAST, *arguments], folder=tmp_path)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("holdfast: ")
+    assert complaint in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_no_command_at_all_shows_the_help(tmp_path: Path) -> None:
+    ran = in_pipe([*HOLDFAST], folder=tmp_path)
+    assert ran.code == 2
+    assert "Commands:" in ran.err
+
+
+def test_no_color_is_respected(tmp_path: Path) -> None:
+    in_pipe([*HOLDFAST, "migrate"], folder=tmp_path)
+    in_pipe([*HOLDFAST, "queues", "pause", "q"], folder=tmp_path)
+    ran = in_terminal([*HOLDFAST, "queues"], folder=tmp_path, extra={"NO_COLOR": "1"})
+    assert "paused" in ran.plain
+    assert "\x1b[33m" not in ran.out
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    in_pipe([*HOLDFAST, "migrate"], folder=tmp_path)
+    process = subprocess.Popen(
+        [*HOLDFAST, "list", "--json"],
+        cwd=tmp_path,
+        env=environment(None),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    complaint = process.stderr.read()
+    assert process.wait() == 0
+    assert complaint == ""
+    process.stderr.close()
