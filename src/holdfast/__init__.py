@@ -5,30 +5,44 @@ in a ledger before the next one is taken.
 """
 
 from holdfast.app import App
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, TaskCancelled, TaskFailed, TaskTimedOut, Uncertain
 from holdfast.core.identity import PromiseId
 from holdfast.core.outcomes import Await, Child, Done, Next, Outcome, Replay, ScheduleChildren, Stop, Unique
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.status import Status
+from holdfast.engine.lifespan import resource
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.context import ChildResult, MachineContext, ReceivedSignal
 from holdfast.models.machine.definition import Machine, step
+from holdfast.models.workflow.context import Context
+from holdfast.models.workflow.current import current
+from holdfast.models.workflow.definition import Workflow
+from holdfast.models.workflow.join_set import JoinSet
+from holdfast.models.workflow.promise import Completed, Promise
+from holdfast.models.workflow.session import Cancelled, Evicted
+from holdfast.models.workflow.task import Task
 
 __version__ = "0.1.0"
 
 __all__ = [
     "App",
     "Await",
+    "Cancelled",
     "Child",
     "ChildResult",
     "Collision",
+    "Completed",
+    "Context",
     "Done",
+    "Evicted",
     "Handle",
     "HoldfastError",
+    "JoinSet",
     "Machine",
     "MachineContext",
     "Next",
     "Outcome",
+    "Promise",
     "PromiseId",
     "ReceivedSignal",
     "Replay",
@@ -36,6 +50,14 @@ __all__ = [
     "ScheduleChildren",
     "Status",
     "Stop",
+    "Task",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskTimedOut",
+    "Uncertain",
     "Unique",
+    "Workflow",
+    "current",
+    "resource",
     "step",
 ]

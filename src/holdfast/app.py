@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, overload
 
 from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.durations import Duration, seconds
@@ -24,6 +24,12 @@ from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options, check_queue
+from holdfast.models.workflow.context import Context
+from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
+from holdfast.models.workflow.runner import WorkflowRunner
+from holdfast.models.workflow.start import FunctionStarter
+from holdfast.models.workflow.task import Effects, Executor, Task
+from holdfast.models.workflow.task_runner import TaskRunner
 from holdfast.store import store_from_url
 from holdfast.store.base import Store
 from holdfast.store.values import QueueSettings, Retention
@@ -35,6 +41,23 @@ DEFAULT_DATABASE: Final = "holdfast.db"
 M = TypeVar("M", bound=Machine[Any])
 L = TypeVar("L", bound=Callable[..., Any])
 StateT = TypeVar("StateT")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskDecorator(Protocol):
+    """`@app.task(...)`: keeps the signature of the function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class WorkflowDecorator(Protocol):
+    """`@app.workflow(...)`: keeps the signature of the function, without its context."""
+
+    def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Workflow[P, R]: ...
 
 
 class App:
@@ -52,6 +75,7 @@ class App:
             store_from_url(self._store)  # a bad URL is found here, where it was written
         self._connection = Connection(self._make_store, payload_limit)
         self._machines = MachineRegistry()
+        self._functions = FunctionRegistry()
         self._lifespans: list[Lifespan] = []
         self._retention: list[Retention] = []
         self._sync: SyncApp | None = None
@@ -107,6 +131,68 @@ class App:
 
         return declare if cls is None else declare(cls)
 
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        raises: tuple[type[BaseException], ...] = (),
+        effects: Effects = "at_least_once",
+        executor: Executor | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+    ) -> TaskDecorator: ...
+    def task(self, function: Any = None, /, **settings: Any) -> Any:
+        """Declare a task: `def` (in a thread, or `executor="process"`) or `async def`.
+
+        With a `queue` it has an execution of its own on it when a workflow calls it; without one it runs inline in the
+        worker that holds the workflow. Errors not named in `raises` arrive in a workflow as `TaskFailed`.
+        """
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any]:
+            limit = self._connection.payload_limit
+            task: Task[..., Any] = Task(function, make_starter=self._function_starter, payload_limit=limit, **settings)
+            self._functions.add_task(task)
+            return task
+
+        return declare if function is None else declare(function)
+
+    @overload
+    def workflow(self, function: Body[P, R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str | None = None,
+        priority: int = 0,
+        raises: tuple[type[BaseException], ...] = (),
+    ) -> WorkflowDecorator: ...
+    def workflow(self, function: Any = None, /, **settings: Any) -> Any:
+        """Declare a workflow: an `async def` whose first parameter is its `Context`."""
+
+        def declare(function: Callable[..., Any]) -> Workflow[..., Any]:
+            limit = self._connection.payload_limit
+            made: Workflow[..., Any] = Workflow(
+                function, make_starter=self._function_starter, payload_limit=limit, **settings
+            )
+            self._functions.add_workflow(made)
+            return made
+
+        return declare if function is None else declare(function)
+
     def lifespan(self, generator: L) -> L:
         """Declare a resource: an (async) generator function that yields it. Opened once a worker, given by type."""
         self._lifespans.append(generator)
@@ -121,6 +207,9 @@ class App:
     def _machine_starter(self, definition: MachineDefinition) -> MachineStarter[Any]:
         return MachineStarter(self._connection, definition, Options())
 
+    def _function_starter(self, definition: Any) -> FunctionStarter[..., Any]:
+        return FunctionStarter(self._connection, definition, Options())
+
     def handle(self, target: str | PromiseId, *, key: str | None = None) -> Handle[Any]:
         """By definition name and key; or by an id, or any unambiguous prefix of one (`Shipment/4f7a9c21`)."""
         if key is not None:
@@ -130,11 +219,17 @@ class App:
         found = target if isinstance(target, PromiseId) else IdQuery.parse(target)
         return Handle(self._connection, found, name="")
 
-    async def run(self, machine: type[Machine[StateT]] | MachineStarter[StateT], state: StateT) -> Any:
+    @overload
+    async def run(self, definition: type[Machine[StateT]] | MachineStarter[StateT], state: StateT, /) -> Any: ...
+    @overload
+    async def run(
+        self, definition: Workflow[P, R] | Task[P, R] | FunctionStarter[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    async def run(self, definition: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Start one, work in this process until it has ended, and return its result."""
-        starter = machine if isinstance(machine, MachineStarter) else definition_of(machine).starter()
-        handle = await starter.start(state)
-        queues = sorted({(await handle.describe()).queue, *self._machines.queues()})
+        starter = definition_of(definition).starter() if isinstance(definition, type) else definition
+        handle: Handle[Any] = await starter.start(*args, **kwargs)
+        queues = sorted({(await handle.describe()).queue, *self._machines.queues(), *self._functions.queues()})
         async with self.worker(queues=queues):
             return await handle.result()
 
@@ -169,12 +264,16 @@ class App:
 
     def runners(self) -> list[Runner]:
         """One a kind, over everything declared so far."""
-        runners = [MachineRunner(self._machines, self._connection.payload_limit)]
+        runners: list[Runner] = [
+            MachineRunner(self._machines, self._connection.payload_limit),
+            WorkflowRunner(self._functions),
+            TaskRunner(self._functions),
+        ]
         if not any(runner.handlers for runner in runners):
             raise ConfigurationError(
                 f"the app {self.name!r} declares nothing to work on; import the modules with its definitions first"
             )
-        return list(runners)
+        return runners
 
     # ------------------------------------------------------------------ queues
 

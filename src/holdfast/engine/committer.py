@@ -70,11 +70,13 @@ class Committer:
                 await asyncio.wait([self._flushing])
             await asyncio.sleep(0)
 
-    def abandon(self) -> None:
+    async def abandon(self) -> None:
         """Forget what waits, and ask no further: for a worker that leaves as if it were killed."""
         self._waiting.clear()
-        if self._flushing is not None:
+        while self._flushing is not None:
             self._flushing.cancel()
+            await asyncio.wait([self._flushing])
+            await asyncio.sleep(0)
 
     # ------------------------------------------------------------------ one flush
 
@@ -143,6 +145,7 @@ class Committer:
             if receipt.applied:
                 claim = commit.claim
                 claim.revision += 1
+                receipt.at_us = flushed.at_us
                 advance = commit.effects[0]
                 if type(advance) is AdvanceExecution:
                     on_applied(claim, advance, receipt)

@@ -9,13 +9,28 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.errors import ConfigurationError
 
 T = TypeVar("T")
 
 Lifespan: TypeAlias = Callable[[], AsyncIterator[Any] | Iterator[Any]]
+
+
+class ResourceMark:
+    """The default value of a task's parameter that the worker fills in."""
+
+    def __repr__(self) -> str:
+        return "resource()"
+
+
+RESOURCE: Final = ResourceMark()
+
+
+def resource() -> Any:
+    """`db: Pool = resource()` in a task: not an input, but what a lifespan of the worker yields of that type."""
+    return RESOURCE
 
 
 class Resources:

@@ -6,7 +6,7 @@ keeps the lease. The engine knows nothing else of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -27,6 +27,13 @@ class Engine(Protocol):
 
     @property
     def threads(self) -> Executor: ...
+
+    @property
+    def processes(self) -> Executor:
+        """For tasks with `executor="process"`; started when first used."""
+
+    def watch(self, claim: ExecutionClaim, stirred: Callable[[], None] | None) -> None:
+        """Be called when a held row gets something into its inbox, or its cancel is requested; None ends it."""
 
     def random(self) -> float:
         """A number in [0, 1), for jitter."""

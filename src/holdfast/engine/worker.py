@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import multiprocessing
 import os
 import random
 import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
@@ -33,6 +34,7 @@ from holdfast.engine.runner import Runner
 from holdfast.engine.service import Backoff, Service
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
+from holdfast.engine.watcher import Watcher
 from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Effect
 from holdfast.store.values import ExecutionClaim, Receipt
@@ -68,6 +70,8 @@ class Worker:
         self._id = ""
         self._is_draining = False
         self._changing: asyncio.Task[None] | None = None
+        self._processes: ProcessPoolExecutor | None = None
+        self._watched: dict[int, Callable[[], None]] = {}
         self._stack = contextlib.AsyncExitStack()
         self._resources = Resources()
 
@@ -89,6 +93,19 @@ class Worker:
     @property
     def threads(self) -> Executor:
         return self._threads
+
+    @property
+    def processes(self) -> Executor:
+        if self._processes is None:
+            # Spawned, not forked: a forked child would inherit the event loop's connections.
+            self._processes = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+        return self._processes
+
+    def watch(self, claim: ExecutionClaim, stirred: Callable[[], None] | None) -> None:
+        if stirred is None:
+            self._watched.pop(claim.row, None)
+        else:
+            self._watched[claim.row] = stirred
 
     def random(self) -> float:
         return random.random()
@@ -163,7 +180,7 @@ class Worker:
             on_lost=self._lost,
         )
         self._heartbeat = Heartbeat(self._store, lambda: self._id, settings.lease_seconds, self._lost)
-        self._notifier = Notifier(self._store, now=self._loop.time, on_work=self._wake_picker)
+        self._notifier = Notifier(self._store, now=self._loop.time, on_work=self._heard_work)
         self._reaper = Reaper(
             self._store,
             every_seconds=settings.lease_seconds / 3,
@@ -171,8 +188,10 @@ class Worker:
             on_released=self._wake_picker,
         )
         self._timers = Timers(self._store, poll_seconds=settings.poll_seconds, on_fired=self._wake_picker)
+        self._watcher = Watcher(self._store, self._watched, lambda: self._id, settings.poll_seconds)
         self._loops: list[Service] = [
             self._picker,
+            self._watcher,
             self._notifier,
             self._reaper,
             self._timers,
@@ -204,6 +223,8 @@ class Worker:
             log.warning("could not sign off, the lease of %s will run out by itself: %s", self._id, error)
         await self._heartbeat.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._processes is not None:
+            self._processes.shutdown(wait=False, cancel_futures=True)
         await self._stack.aclose()
 
     async def run(self) -> None:
@@ -267,7 +288,7 @@ class Worker:
     async def abandon(self) -> None:
         """Leave as a killed process does: nothing is recorded, given back or signed off."""
         self._is_draining = True
-        self._committer.abandon()
+        await self._committer.abandon()
         for service in self._loops:
             await service.stop()
         await self._heartbeat.stop()
@@ -276,6 +297,8 @@ class Worker:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._processes is not None:
+            self._processes.shutdown(wait=False, cancel_futures=True)
         await self._stack.aclose()
 
     # ------------------------------------------------------------------ the life of a claim
@@ -342,6 +365,10 @@ class Worker:
 
     def _wake_picker(self) -> None:
         self._picker.wake()
+
+    def _heard_work(self) -> None:
+        self._picker.wake()
+        self._watcher.wake()
 
     # ------------------------------------------------------------------ identity and leaving
 

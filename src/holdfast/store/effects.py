@@ -73,6 +73,16 @@ class AppendJournal(Struct, frozen=True, gc=False):
     body: str  # JSON of a core.journal Segment
 
 
+class ContinueExecution(Struct, frozen=True, gc=False):
+    """The claim's row ends here (its advance is to `done`) and goes on as `row`, in one commit.
+
+    The new row takes over its place: parent, round and report. The old one neither reports nor counts down a
+    barrier; it names the new one as its successor, which whoever waits for the result follows.
+    """
+
+    row: NewExecution
+
+
 class DeliverSignal(Struct, frozen=True, gc=False):
     """Deliver a signal in the same commit."""
 
@@ -90,7 +100,13 @@ class RecordTransition(Struct, frozen=True, gc=False):
 
 
 Effect: TypeAlias = (
-    AdvanceExecution | ConsumeSignals | SpawnExecutions | AppendJournal | DeliverSignal | RecordTransition
+    AdvanceExecution
+    | ConsumeSignals
+    | SpawnExecutions
+    | AppendJournal
+    | ContinueExecution
+    | DeliverSignal
+    | RecordTransition
 )
 
 

@@ -72,6 +72,15 @@ class Evicted(BaseException):
     """Raised by every durable call while an idle body is dropped from memory (ruling B16)."""
 
 
+class ContinueAsNew(BaseException):
+    """Raised by `ctx.continue_as_new`: the run ends here and goes on as a new one with this input."""
+
+    def __init__(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        super().__init__("continue as new")
+        self.arguments = arguments
+        self.keywords = keywords
+
+
 class Diverged(BaseException):
     """The body asked for something else than the journal holds; carries the `NonDeterminismError`."""
 
@@ -93,7 +102,17 @@ class Settled(NamedTuple):
 class OpenCall:
     """A call without a result."""
 
-    __slots__ = ("attempt", "callee", "function_name", "input", "promise_id", "retry_at_us", "settings", "started")
+    __slots__ = (
+        "attempt",
+        "callee",
+        "first_started_us",
+        "function_name",
+        "input",
+        "promise_id",
+        "retry_at_us",
+        "settings",
+        "started",
+    )
 
     def __init__(self, promise_id: str, function_name: str, text: str, settings: Raw) -> None:
         self.promise_id = promise_id
@@ -101,6 +120,7 @@ class OpenCall:
         self.input = text
         self.settings = settings  # the retry policy and the queue, as recorded
         self.attempt = 0
+        self.first_started_us = 0
         self.retry_at_us: int | None = None
         self.started = False  # an attempt is recorded as in flight
         self.callee: Callee | None = None  # once the body has asked for it
@@ -134,6 +154,11 @@ class Session:
         self.cancel_raised = False
         self.buffered: dict[str, list[Raw]] = {}  # by name: delivered and not received, oldest first
         self.submitted: dict[str, str] = {}  # by promise: the join set that this run of the body put it into
+        self.journal_bytes = 0
+        self.published: dict[str, Raw] = {}
+        self.has_new_published = False
+        self.attributes: dict[str, Any] = {}
+        self.has_new_attributes = False
         self._recorded: dict[int, Operation] = {}
         self._inputs: dict[int, Raw] = {}
 
@@ -156,6 +181,7 @@ class Session:
         """Take in a stored journal; the body has not begun."""
         decoded = [decode_segment(text) for text in segments]
         self.journal = Journal.load(self.journal.execution_id, decoded)
+        self.journal_bytes = sum(map(len, segments))
         for segment in decoded:
             for event in segment.events:
                 self._learn(event)
@@ -175,6 +201,7 @@ class Session:
             case InvokeStarted():
                 call = self.open_calls[event.promise_id]
                 call.attempt, call.started, call.retry_at_us = event.attempt, True, None
+                call.first_started_us = call.first_started_us or to_us(event.timestamp)
             case InvokeRetrying():
                 call = self.open_calls[event.promise_id]
                 call.started, call.retry_at_us = False, to_us(event.retry_at)
@@ -363,10 +390,20 @@ class Session:
         known = self.journal.patches.get(patch_id)
         if known is not None:
             return known
-        is_past = self.next < self.replay_until or (self.journal.status is BLOCKED and self.wait is None)
-        self.journal.record_patch(patch_id, not is_past)
+        is_new = not self.is_replaying
+        self.journal.record_patch(patch_id, is_new)
         self.decided = True
-        return not is_past
+        return is_new
+
+    def publish(self, name: str, text: str) -> None:
+        if not self.is_replaying:
+            self.published[name] = Raw(text.encode())
+            self.has_new_published = True
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the body is still in its past."""
+        return self.next < self.replay_until or (self.journal.status is BLOCKED and self.wait is None)
 
     # ------------------------------------------------------------------ answers for the body
 
@@ -448,6 +485,7 @@ class Session:
     def started(self, call: OpenCall) -> None:
         call.attempt += 1
         call.started, call.retry_at_us = True, None
+        call.first_started_us = call.first_started_us or to_us(self.stamp)
         self.append(InvokeStarted(promise_id=call.promise_id, attempt=call.attempt, **self._event()))
 
     def retrying(self, call: OpenCall, failure: Failure, retry_at_us: int) -> None:
@@ -522,7 +560,7 @@ class Session:
             return None
         except Diverged:
             return None
-        except (Cancelled, Exception) as error:
+        except (Cancelled, ContinueAsNew, Exception) as error:
             if self.divergence is None:
                 self._finish(None, explain_asyncio(error))
             return None

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core.codec import Codec, codec_for
 from holdfast.core.errors import DefinitionError, InvalidArgumentError
+from holdfast.engine.lifespan import RESOURCE
 
 _PLAIN_DEFAULTS = (type(None), bool, int, float, str, bytes, tuple)
 
@@ -19,7 +20,7 @@ _PLAIN_DEFAULTS = (type(None), bool, int, float, str, bytes, tuple)
 class Signature:
     """The parameters of one function after the first `skip` (`ctx`), and its result."""
 
-    __slots__ = ("_make", "_names", "codec", "result", "where")
+    __slots__ = ("_make", "_names", "codec", "resources", "result", "where")
 
     def __init__(self, function: Callable[..., Any], where: str, *, skip: int = 0) -> None:
         self.where = where
@@ -29,14 +30,19 @@ class Signature:
             raise DefinitionError(
                 f"the annotations of {where} cannot be read: {error}; import the names they use"
             ) from error
-        fields = []
+        fields: list[Any] = []
+        resources: list[tuple[str, type]] = []
         for parameter in list(inspect.signature(function).parameters.values())[skip:]:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise DefinitionError(
                     f"{where} takes *{parameter.name}: what is called is written into the ledger by parameter; "
                     "use a list or a dict instead"
                 )
-            fields.append(_field(parameter, hints.get(parameter.name, Any)))
+            if parameter.default is RESOURCE:
+                resources.append((parameter.name, _resource_type(hints.get(parameter.name), where, parameter.name)))
+            else:
+                fields.append(_field(parameter, hints.get(parameter.name, Any)))
+        self.resources = tuple(resources)
         self._names = tuple(field[0] for field in fields)
         self._make: Callable[..., Any] = msgspec.defstruct("Input", fields)
         self.codec: Codec[Any] = codec_for(self._make)
@@ -54,6 +60,14 @@ class Signature:
         """The arguments in order, as every run of the function gets them (ruling B11)."""
         made = self.codec.decode(text)
         return [getattr(made, name) for name in self._names]
+
+
+def _resource_type(annotation: object, where: str, name: str) -> type:
+    if not isinstance(annotation, type):
+        raise DefinitionError(
+            f"{where} has {name!r} = resource() without a class as its annotation; it is found by type"
+        )
+    return annotation
 
 
 def _field(parameter: inspect.Parameter, annotation: Any) -> Any:

@@ -74,6 +74,7 @@ class Task(Generic[P, R]):
         self.name = check_name(name or function.__qualname__.replace(".<locals>", ""))
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(function, self.name)
+        self.resources: tuple[tuple[str, type], ...] = self.signature.resources
         self.retry = retry or RetryPolicy()
         self.timeout_seconds = None if timeout is None else seconds(timeout, name="timeout")
         self.heartbeat_seconds = (

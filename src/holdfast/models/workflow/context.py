@@ -1,0 +1,151 @@
+"""`Context`: what a workflow's body works with."""
+
+from __future__ import annotations
+
+import logging
+import uuid as uuid_module
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from holdfast.core.codec import codec_for
+from holdfast.core.durations import Duration, seconds
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
+from holdfast.models.machine.definition import Machine, definition_of
+from holdfast.models.options import Options
+from holdfast.models.workflow.callee import MachineCallee
+from holdfast.models.workflow.join_set import JoinSet
+from holdfast.models.workflow.promise import CallPromise, Combination, Completed, Promise, SignalPromise, TimerPromise
+from holdfast.models.workflow.session import ContinueAsNew, Session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+
+log = logging.getLogger("holdfast.workflow")
+Awaited = Promise[T] | SignalPromise[T]
+
+
+class Info(msgspec.Struct, frozen=True):
+    """Who is running."""
+
+    id: str
+    name: str
+    version: int
+    key: str | None
+    attempt: int
+
+
+class Context:
+    """Every method is durable: what it gives is in the journal, and every replay gives it again."""
+
+    def __init__(self, session: Session, info: Info, payload_limit: int) -> None:
+        self._session = session
+        self._limit = payload_limit
+        self.info = info
+
+    # ------------------------------------------------------------------ calls
+
+    @overload
+    def invoke(self, callee: type[Machine[A]], state: A, /) -> Promise[Any]: ...
+    @overload
+    def invoke(self, callee: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Promise[T]: ...
+    def invoke(self, callee: Any, /, *args: Any, **kwargs: Any) -> Promise[Any]:
+        """Begin a call of a task, a workflow or a machine: the same as calling it. Await the promise for its result."""
+        session = self._session
+        if isinstance(callee, type) and issubclass(callee, Machine):
+            return self._invoke_machine(callee, *args, **kwargs)
+        promise = callee(*args, **kwargs) if callable(callee) else None
+        if not isinstance(promise, CallPromise):
+            raise InvalidArgumentError(
+                f"ctx.invoke takes a task, a workflow or a machine of this app, not {callee!r:.100}; "
+                "decorate the function with @app.task"
+            )
+        session.must_be_current()
+        return promise
+
+    def _invoke_machine(self, machine: type[Machine[A]], state: A, **options: Any) -> Promise[Any]:
+        callee = MachineCallee(definition_of(machine), Options(**options))
+        text = callee.encode(state, self._limit)
+        return CallPromise(self._session, self._session.invoke(callee, text), callee)
+
+    def join_set(self, *, cancel_rest: bool = False) -> JoinSet[Any]:
+        """Several calls at once; results in the order in which they come."""
+        return JoinSet(self._session, cancel_rest)
+
+    def all(self, *promises: Awaited[Any]) -> Combination[list[Any]]:
+        """Wait for all of them; their results in the order given, or the first failure in that order."""
+        return Combination(self._session, "All", promises)
+
+    def any(self, *promises: Awaited[Any]) -> Combination[Completed[Any]]:
+        """Wait for the first of them: `Completed`, with `.promise` and `.result()`. The others go on."""
+        return Combination(self._session, "Any", promises)
+
+    # ------------------------------------------------------------------ time, chance, the outside
+
+    def sleep(self, duration: Duration) -> Promise[None]:
+        """A durable timer: it fires once, whatever happens to the worker."""
+        return TimerPromise(self._session, self._session.begin_timer(seconds(duration, name="the duration of sleep")))
+
+    def now(self) -> datetime:
+        """The store's time of the last commit; the same in every replay."""
+        return self._session.current_time()
+
+    def random(self) -> float:
+        """A number in [0, 1), the same in every replay."""
+        return float(self._session.random_value("float", lambda digest: int.from_bytes(digest[:7], "big") / (1 << 56)))
+
+    def uuid(self) -> uuid_module.UUID:
+        """A random UUID, the same in every replay, and after a crash that lost it."""
+        text = self._session.random_value("uuid", lambda digest: str(uuid_module.UUID(bytes=digest[:16], version=4)))
+        return uuid_module.UUID(text)
+
+    @overload
+    def signal(self, name: str, *, timeout: Duration | None = None) -> SignalPromise[Any]: ...
+    @overload
+    def signal(self, name: str, as_type: type[T], *, timeout: Duration | None = None) -> SignalPromise[T]: ...
+    def signal(self, name: str, as_type: Any = Any, *, timeout: Duration | None = None) -> SignalPromise[Any]:
+        """The next signal of this name, first come first served. `TimeoutError` after `timeout`."""
+        if not isinstance(name, str) or not name or len(name) > SIGNAL_NAME_MAX_CHARS:
+            raise InvalidArgumentError(f"{name!r} is no name of a signal; use 1 to {SIGNAL_NAME_MAX_CHARS} characters")
+        limit = None if timeout is None else seconds(timeout, name="timeout")
+        decode = codec_for(as_type).decode
+        return SignalPromise(self._session, name, lambda raw: decode(bytes(raw)), limit)
+
+    # ------------------------------------------------------------------ the run itself
+
+    def patched(self, patch_id: str) -> bool:
+        """Whether this run takes the new path of a change; once answered, always answered the same (ruling B18)."""
+        if not isinstance(patch_id, str) or not patch_id:
+            raise InvalidArgumentError("ctx.patched() takes a name for the change")
+        return self._session.patched(patch_id)
+
+    def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """End this run and go on as a new one with this input and an empty journal; results follow it."""
+        raise ContinueAsNew(args, kwargs)
+
+    def publish(self, name: str, value: object) -> None:
+        """Let the outside read a named value with `handle.published()`; it is written with the next commit."""
+        if not isinstance(name, str) or not name:
+            raise InvalidArgumentError("ctx.publish() takes a name")
+        self._session.publish(name, _encoded(value, self._limit))
+
+    def set_attributes(self, **attributes: str | int | float | bool) -> None:
+        """What this run is searched by from now on; written with the next commit."""
+        Options(attributes=attributes).encoded_attributes()
+        self._session.attributes.update(attributes)
+        self._session.has_new_attributes = True
+
+    def log(self, message: str, *args: object, level: int = logging.INFO) -> None:
+        """Log once: silent while the body is replayed."""
+        if not self._session.is_replaying:
+            log.log(level, message, *args, extra={"execution": self.info.id, "workflow": self.info.name})
+
+
+def _encoded(value: object, limit: int) -> str:
+    annotation = Any if value is None or type(value) in (str, int, float, bool, list, dict) else type(value)
+    return codec_for(annotation).encode(value, max_bytes=limit)

@@ -1,0 +1,107 @@
+"""Join sets: several calls at once, their results in the order in which they came."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from types import TracebackType
+from typing import Generic, ParamSpec, TypeVar
+
+from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
+from holdfast.models.workflow.promise import CallPromise, Completed, Wait
+from holdfast.models.workflow.session import Session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class JoinSet(Generic[T]):
+    """Made by `ctx.join_set()`. Nothing can be submitted after the first result was taken (JS-2).
+
+    Leaving its block waits for the rest; with `cancel_rest=True`, or when the block raises, the rest is cancelled.
+    """
+
+    def __init__(self, session: Session, cancel_rest: bool) -> None:
+        self._session = session
+        self._cancel_rest = cancel_rest
+        self._members: dict[str, CallPromise[T]] = {}
+        self._is_closed = False
+        self.id = session.begin_join_set()
+
+    def __len__(self) -> int:
+        """How many results are left to take."""
+        return len(self._members)
+
+    def submit(
+        self, call: Callable[P, Awaitable[T]] | CallPromise[T], *args: P.args, **kwargs: P.kwargs
+    ) -> CallPromise[T]:
+        """Begin a call as a member; or take one that was begun before."""
+        self._session.must_be_current()
+        if self._is_closed:
+            raise CallNotAllowedError("a result was taken from this join set; submit everything before that (JS-2)")
+        promise = call if isinstance(call, CallPromise) else call(*args, **kwargs)
+        if not isinstance(promise, CallPromise):
+            raise InvalidArgumentError(f"a join set takes tasks, workflows and calls of them, not {call!r:.100}")
+        owner = self._session.submitted.get(promise.id)
+        if owner is not None:
+            raise CallNotAllowedError(f"{promise.name} was submitted to a join set before; a call has one owner (JS-7)")
+        self._session.submit(self.id, promise.id)
+        self._members[promise.id] = promise
+        return promise
+
+    def next(self) -> _Next[T]:
+        """The next result, as it comes: `Completed`, whose `result()` gives the value or raises."""
+        return _Next(self)
+
+    async def first(self, count: int) -> list[Completed[T]]:
+        """The first `count` that succeeded; raises the last failure if so many cannot be had any more."""
+        found: list[Completed[T]] = []
+        while len(found) < count:
+            if len(self._members) < count - len(found):
+                raise CallNotAllowedError(f"{count} results are wanted, but only {len(found)} calls can still succeed")
+            done = await self.next()
+            if done.failed and len(self._members) < count - len(found):
+                done.result()
+            if not done.failed:
+                found.append(done)
+        return found
+
+    async def __aiter__(self) -> AsyncIterator[Completed[T]]:
+        while self._members:
+            yield await self.next()
+
+    async def __aenter__(self) -> JoinSet[T]:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None or self._cancel_rest:
+            if self._session.is_evicting:
+                return
+            self._session.to_cancel.extend(self._members)
+            return
+        while self._members:
+            await self.next()
+
+
+class _Next(Generic[T]):
+    __slots__ = ("_join_set",)
+
+    def __init__(self, join_set: JoinSet[T]) -> None:
+        self._join_set = join_set
+
+    def __await__(self) -> Generator[Wait, None, Completed[T]]:
+        join_set = self._join_set
+        session, members = join_set._session, join_set._members
+        session.must_be_current()
+        if not members:
+            raise CallNotAllowedError("this join set has no result left to take (JS-6)")
+        ids = tuple(members)
+        if not session.is_ready("Any", ids):
+            yield Wait("Any", ids)
+        join_set._is_closed = True
+        taken = session.take_member(join_set.id, ids)
+        assert taken is not None
+        promise = members.pop(taken)
+        promise._settle()
+        return Completed(promise)

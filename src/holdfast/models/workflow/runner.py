@@ -1,0 +1,60 @@
+"""Runs workflows: finds or rebuilds the session of a claim and lets a `Run` carry it on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from holdfast.engine.lifespan import Resources
+from holdfast.engine.runner import Engine
+from holdfast.models.workflow.definition import KIND, FunctionRegistry
+from holdfast.models.workflow.run import Run
+from holdfast.models.workflow.warm import WarmSessions
+from holdfast.store.values import ExecutionClaim
+
+WARM_MOST = 10_000
+WARM_MOST_BYTES = 256 * 1024 * 1024
+BEAT_COMMIT_SECONDS = 1.0
+
+
+class WorkflowRunner:
+    """Implements `engine.runner.Runner` for every workflow of one app."""
+
+    kind = KIND
+
+    def __init__(
+        self, registry: FunctionRegistry, *, warm_most: int = WARM_MOST, warm_bytes: int = WARM_MOST_BYTES
+    ) -> None:
+        self._registry = registry
+        self.warm = WarmSessions(warm_most, warm_bytes)
+        self.background: set[asyncio.Task[Any]] = set()
+        self._beating: set[Run] = set()
+
+    @property
+    def handlers(self) -> Collection[int]:
+        return self._registry.workflows.keys()
+
+    def check(self, resources: Resources) -> None:
+        for task in self._registry.tasks.values():
+            for _, wanted in task.resources:
+                resources.need(wanted, by=task.name)
+
+    async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
+        await Run(self, self._registry.workflows[claim.handler], claim, engine).go()
+
+    def close(self) -> None:
+        """The worker leaves: bodies are dropped, which runs their `finally` blocks (ruling B16)."""
+        self.warm.clear()
+
+    def note_beat(self, run: Run) -> None:
+        """Heartbeats become durable about once a second, together with whatever else is committed."""
+        if run not in self._beating:
+            self._beating.add(run)
+            asyncio.get_running_loop().call_later(BEAT_COMMIT_SECONDS, self._commit_beats, run)
+
+    def _commit_beats(self, run: Run) -> None:
+        self._beating.discard(run)
+        task = asyncio.get_running_loop().create_task(run.commit_beats())
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)

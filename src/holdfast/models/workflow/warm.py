@@ -1,0 +1,50 @@
+"""Blocked workflows kept in memory, so that going on costs no replay. Bounded by count and by journal bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from holdfast.models.workflow.session import Session
+
+
+class WarmSessions:
+    """The least recently used is dropped; a session counts only at the revision it was left at."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._sessions: OrderedDict[bytes, tuple[int, Session]] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def take(self, promise: bytes, revision: int) -> Session | None:
+        """The session, if nothing was written to its row since; it belongs to the caller from here on."""
+        found = self._sessions.pop(promise, None)
+        if found is None:
+            return None
+        left_at, session = found
+        self._bytes -= session.journal_bytes
+        if left_at != revision:
+            session.evict()
+            return None
+        return session
+
+    def put(self, promise: bytes, revision: int, session: Session) -> None:
+        if self._most == 0 or session.journal_bytes > self._most_bytes:
+            session.evict()
+            return
+        self._sessions[promise] = (revision, session)
+        self._bytes += session.journal_bytes
+        while len(self._sessions) > self._most or self._bytes > self._most_bytes:
+            _, (_, oldest) = self._sessions.popitem(last=False)
+            self._bytes -= oldest.journal_bytes
+            oldest.evict()
+
+    def clear(self) -> None:
+        """Drop all: a worker leaves, or a test wants every workflow replayed."""
+        while self._sessions:
+            _, (_, session) = self._sessions.popitem()
+            session.evict()
+        self._bytes = 0
