@@ -29,8 +29,24 @@ def text_array(values: Sequence[str]) -> str:
     return "{" + ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "}"
 
 
-def execution_columns(rows: Sequence[NewExecution]) -> list[Column]:
-    """The parameters of `insert_1` up to `p_paused`."""
+def insertion_order(rows: Sequence[NewExecution]) -> list[int]:
+    """The order in which to insert: two batches that meet then wait for each other and never deadlock.
+
+    Of rows with one unique key the first given comes first, for it is to have the key.
+    """
+    if len(rows) < 2:
+        return [0] * len(rows)
+
+    def place(at: int) -> tuple[bytes, bytes]:
+        row = rows[at]
+        return (b"", row.promise) if row.unique_key is None else (row.unique_key, b"")
+
+    return sorted(range(len(rows)), key=place)
+
+
+def execution_columns(given: Sequence[NewExecution], order: Sequence[int]) -> list[Column]:
+    """The parameters of `insert_1` up to `p_rank`."""
+    rows = [given[at] for at in order]
     return [
         [row.promise for row in rows],
         [row.kind for row in rows],
@@ -50,6 +66,7 @@ def execution_columns(rows: Sequence[NewExecution]) -> list[Column]:
         sparse([row.digest for row in rows]),
         sparse([row.attributes for row in rows]),
         sparse([row.paused for row in rows]),
+        [at + 1 for at in order],
     ]
 
 

@@ -19,7 +19,15 @@ from holdfast.store.effects import (
     RecordTransition,
     SpawnExecutions,
 )
-from holdfast.store.postgres.columns import Column, execution_columns, signal_columns, sparse, text_array, unset
+from holdfast.store.postgres.columns import (
+    Column,
+    execution_columns,
+    insertion_order,
+    signal_columns,
+    sparse,
+    text_array,
+    unset,
+)
 from holdfast.store.postgres.rows import Row
 from holdfast.store.values import Flushed, Inserted, NewExecution, NewSignal, Receipt
 
@@ -28,11 +36,10 @@ class Call(NamedTuple):
     """A routine's block name, its arguments after the worker, and what is needed to read the answer."""
 
     block: str
-    arguments: list[Column]
+    arguments: Sequence[object]
     commits: Sequence[Commit]
     order: list[int]  # order[i]: where the commit of array position i + 1 stood in the call
-    children: list[NewExecution]
-    child_positions: list[int]  # the array position of each child's commit
+    effects: Effects | None
 
 
 def is_plain(commit: Commit) -> bool:
@@ -47,9 +54,11 @@ def build_call(commits: Sequence[Commit]) -> Call:
     order = sorted(range(len(commits)), key=lambda at: commits[at].claim.row)
     ordered = [commits[at] for at in order]
     if all(map(is_plain, ordered)):
-        return Call("flush_plain", _own_columns(ordered), commits, order, [], [])
-    effects = _Effects(ordered)
-    return Call("flush", effects.arguments(), commits, order, effects.children, effects.child_ord)
+        if len(ordered) == 1:
+            return Call("flush_one", _one_row(ordered[0]), commits, order, None)
+        return Call("flush_plain", _own_columns(ordered), commits, order, None)
+    effects = Effects(ordered)
+    return Call("flush", effects.arguments(), commits, order, effects)
 
 
 def advance_of(commit: Commit) -> AdvanceExecution:
@@ -79,7 +88,25 @@ def _own_columns(commits: Sequence[Commit]) -> list[Column]:
     ]
 
 
-class _Effects:
+def _one_row(commit: Commit) -> list[object]:
+    """The parameters of `flush_one_1` from `p_id` on."""
+    claim, write = commit.claim, advance_of(commit)
+    return [
+        claim.row,
+        claim.epoch,
+        write.status.value,
+        write.step,
+        write.state,
+        write.attempt,
+        not write.progress,
+        write.result,
+        write.error,
+        write.delay,
+        write.digest,
+    ]
+
+
+class Effects:
     """The effects of all commits, sorted by kind; every one knows its commit's position."""
 
     def __init__(self, commits: Sequence[Commit]) -> None:
@@ -99,6 +126,7 @@ class _Effects:
         self.lines: list[RecordTransition] = []
         for ord_, commit in enumerate(commits, 1):
             self._add(ord_, commit)
+        self.child_order = insertion_order(self.children)
 
     def _add(self, ord_: int, commit: Commit) -> None:
         for effect in commit.effects:
@@ -134,8 +162,8 @@ class _Effects:
             self.consume_id,
             self.spawn_ord,
             self.spawn_quorum,
-            self.child_ord,
-            *execution_columns(self.children),
+            [self.child_ord[at] for at in self.child_order],
+            *execution_columns(self.children, self.child_order),
             self.signal_ord,
             *signal_columns(self.signals),
             self.line_ord,
@@ -149,6 +177,11 @@ class _Effects:
 
 def read_answer(call: Call, answer: Row) -> Flushed:
     """The receipts, in the order the commits were given."""
+    if call.block == "flush_one":
+        if answer["status"] is None:
+            return Flushed([Receipt(False)])
+        receipt = Receipt(True, Status(answer["status"]), answer["cancel_requested"], answer["inbox"])
+        return Flushed([receipt], answer["woke"])
     receipts = [Receipt(True, advance_of(commit).status) for commit in call.commits]
     for position, status, cancel in zip(
         answer["odd"] or (), answer["odd_status"] or (), answer["odd_cancel"] or (), strict=True
@@ -160,14 +193,14 @@ def read_answer(call: Call, answer: Row) -> Flushed:
         receipts[call.order[position - 1]].inbox_count = count
     for position in answer["fenced"] or ():
         receipts[call.order[position - 1]] = Receipt(False)
-    if call.children:
-        _add_children(call, answer, receipts)
+    if call.effects is not None and call.effects.children:
+        _add_children(call, call.effects, answer, receipts)
     return Flushed(receipts, answer["woke"])
 
 
-def _add_children(call: Call, answer: Row, receipts: list[Receipt]) -> None:
+def _add_children(call: Call, effects: Effects, answer: Row, receipts: list[Receipt]) -> None:
     refused = {
-        position: Inserted(promise, False, collided, conflict)
+        effects.child_order[position - 1]: Inserted(promise, False, collided, conflict)
         for position, promise, collided, conflict in zip(
             answer["child_position"] or (),
             answer["child_promise"] or (),
@@ -178,11 +211,10 @@ def _add_children(call: Call, answer: Row, receipts: list[Receipt]) -> None:
     }
     unspawned = set(answer["unspawned"] or ())
     children: dict[int, list[Inserted]] = {}
-    for position, (commit_position, child) in enumerate(zip(call.child_positions, call.children, strict=True), 1):
-        if commit_position not in unspawned:
-            inserted = refused.get(position) or Inserted(child.promise, True)
-            children.setdefault(commit_position, []).append(inserted)
-    for commit_position, all_inserted in children.items():
-        receipt = receipts[call.order[commit_position - 1]]
+    for at, (position, child) in enumerate(zip(effects.child_ord, effects.children, strict=True)):
+        if position not in unspawned:
+            children.setdefault(position, []).append(refused.get(at) or Inserted(child.promise, True))
+    for position, inserted in children.items():
+        receipt = receipts[call.order[position - 1]]
         if receipt.applied:
-            receipt.children = tuple(all_inserted)
+            receipt.children = tuple(inserted)

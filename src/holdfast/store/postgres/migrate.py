@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ SERVER_MIN = 140000
 # Goes up whenever a routine changes; a test pins it to their digest.
 ROUTINES = 1
 
+_INCLUDE = re.compile(r"\{include ([a-z_]+)\}")
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -34,13 +36,22 @@ def check_schema(name: str) -> str:
     return name
 
 
-def routine_files() -> list[str]:
-    names = [entry.name for entry in files(PACKAGE).joinpath("routines").iterdir()]
-    return sorted(f"routines/{name}" for name in names if name.endswith(".sql"))
+def routines(schema: str) -> list[str]:
+    """The text of every file of routines, in order. `{include x}` stands for the file `x.part.sql`."""
+    names = sorted(entry.name for entry in files(PACKAGE).joinpath("routines").iterdir())
+    return [_routines_of(name, schema) for name in names if name.endswith(".sql") and not name.endswith(".part.sql")]
 
 
+def _routines_of(name: str, schema: str) -> str:
+    return _INCLUDE.sub(
+        lambda found: _routines_of(f"{found[1]}.part.sql", schema).strip(),
+        load_text(PACKAGE, f"routines/{name}", schema=schema),
+    )
+
+
+@cache
 def routines_digest() -> str:
-    return hashlib.sha256("".join(load_text(PACKAGE, name) for name in routine_files()).encode()).hexdigest()[:16]
+    return hashlib.sha256("".join(routines("")).encode()).hexdigest()[:16]
 
 
 async def migrate(connection: Connection, schema: str) -> None:
@@ -65,8 +76,8 @@ async def migrate(connection: Connection, schema: str) -> None:
             if found is None or step.version > found[0]:
                 await connection.execute(step.text)
         if found is None or found[1] <= ROUTINES:
-            for name in routine_files():
-                await connection.execute(load_text(PACKAGE, name, schema=schema))
+            for text in routines(schema):
+                await connection.execute(text)
         await connection.execute(
             f"""insert into {schema}.schema_version as v (version, routines, routines_digest) values ($1, $2, $3)
             on conflict (singleton) do update set version = excluded.version,
@@ -83,12 +94,12 @@ async def _is_current(connection: Connection, schema: str, newest: int) -> bool:
     found = await _version(connection, schema)
     if found is None:
         return False
-    version, routines, digest = found
+    version, serial, digest = found
     if version > newest:
         raise SchemaTooNewError(
             f"the schema {schema!r} has version {version}, this Holdfast knows up to {newest}: upgrade Holdfast here"
         )
-    return version == newest and (routines > ROUTINES or digest == routines_digest())
+    return version == newest and (serial > ROUTINES or digest == routines_digest())
 
 
 async def _version(connection: Connection, schema: str) -> tuple[int, int, str] | None:

@@ -64,9 +64,6 @@ create table {schema}.executions (
   unique_key bytea,
   unique_scope {schema}.status[],
   unique_released boolean not null default false,
-  unique_guard bytea generated always as (
-    case when unique_key is not null and not unique_released and status = any (unique_scope) then unique_key end
-  ) stored,
 
   cancel_requested boolean not null default false,
   paused boolean not null default false,
@@ -103,7 +100,10 @@ create index executions_finished on {schema}.executions (ended_at) where ended_a
 -- What people look for, without the many that are merely done or about to run.
 create index executions_notable on {schema}.executions (status, id)
   where status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated', 'failed', 'cancelled');
-create unique index executions_unique on {schema}.executions (unique_guard) where unique_guard is not null;
+-- The seed's unique_guard: the key, while it is occupied. As the condition of the index and not as a stored column,
+-- which PostgreSQL would compute anew at every update, a fifth of its cost.
+create unique index executions_unique_guard on {schema}.executions (unique_key)
+  where unique_key is not null and not unique_released and status = any (unique_scope);
 
 -- Leaving its scope releases a unique key for good (ruling E14): a row that comes back can abort nobody's commit.
 create function {schema}.release_unique_key() returns trigger language plpgsql as $$

@@ -9,7 +9,7 @@ from holdfast.core.crashpoints import reach
 from holdfast.core.errors import StoreError
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.effects import Commit
-from holdfast.store.postgres.columns import execution_columns, signal_columns
+from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
 from holdfast.store.postgres.flush import build_call, read_answer
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import claim_of
@@ -50,8 +50,11 @@ class Work(Ledger):
 
     async def _insert_chunk(self, connection: Connection, rows: Sequence[NewExecution]) -> list[Inserted]:
         answers = [Inserted(row.promise, True) for row in rows]
-        for found in await connection.fetch(self._sql["insert"], *execution_columns(rows)):
-            answers[found["ord"] - 1] = Inserted(found["promise"], False, found["collided"], found["key_conflict"])
+        order = insertion_order(rows)
+        for found in await connection.fetch(self._sql["insert"], *execution_columns(rows, order)):
+            answers[order[found["ord"] - 1]] = Inserted(
+                found["promise"], False, found["collided"], found["key_conflict"]
+            )
         return answers
 
     async def pick(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> Picked:

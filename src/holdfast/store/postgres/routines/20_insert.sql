@@ -1,64 +1,61 @@
 -- Insert all that do not collide; the rows answered are those that were not created.
 --
--- `p_only` are the positions to insert; null: all. Arrays may be shorter than p_promise: what is missing is the default. Numbers are drawn in the order given, so that
--- rows of one call stay in that order; they are inserted by unique key, then promise, so that two calls that meet
--- wait for each other and never deadlock.
+-- The rows come sorted by unique key, then promise, so that two calls that meet wait for each other and never deadlock;
+-- `p_rank` says in which order they were meant, and ids follow that. `p_only` are the positions to insert; null: all.
+-- Arrays may be shorter than p_promise: what is missing is the default.
 
 create or replace function {schema}.insert_1(
   p_promise bytea[], p_kind text[], p_name text[], p_version int[], p_handler bigint[], p_step text[],
   p_state json[], p_input_hash text[], p_queue text[], p_priority int[], p_partition_key text[],
   p_delay double precision[], p_at timestamptz[], p_unique_key bytea[], p_unique_scope text[], p_digest text[],
-  p_attributes json[], p_paused boolean[], p_parent_id bigint[], p_parent_round int[], p_only int[] default null
+  p_attributes json[], p_paused boolean[], p_rank int[], p_parent_id bigint[], p_parent_round int[], p_only int[] default null
 ) returns table (ord int, promise bytea, collided boolean, key_conflict boolean)
 language plpgsql as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := {schema}.clock();
   v_left int[] := p_only;  -- positions not yet accounted for; null: all
-  v_created int[];
+  v_ids bigint[] := array(
+    select nextval('{schema}.executions_id_seq') from generate_series(1, cardinality(p_promise)));
+  v_created bigint[];
   v_due boolean;
   v_woke boolean := false;
 begin
   -- A rival that left between our conflict and our look for it frees the key again: look once more, not for ever.
   for v_round in 1 .. 20 loop
-    with given as materialized (
-      select nextval('{schema}.executions_id_seq') as id, g.*
-      from unnest(
-        p_promise, p_kind, p_name, p_version, p_handler, p_step, p_state, p_input_hash, p_queue, p_priority,
-        p_partition_key, p_delay, p_at, p_unique_key, p_unique_scope, p_digest, p_attributes, p_paused,
-        p_parent_id, p_parent_round
-      ) with ordinality as g(
-        promise, kind, name, version, handler, step, state, input_hash, queue, priority,
-        partition_key, delay, at, unique_key, unique_scope, digest, attributes, paused,
-        parent_id, parent_round, ord
-      )
-      where v_left is null or g.ord::int = any (v_left)
-    ), created as (
+    with created as (
       insert into {schema}.executions as e (
         id, promise, kind, name, version, handler, step, state, input_hash, queue, priority, partition_key,
         eligible_at, unique_key, unique_scope, unique_released, digest, attributes, paused,
         parent_id, parent_round, inserted_at, updated_at
       )
       select
-        id, promise, kind, name, version, handler, step, state, input_hash, queue, priority, partition_key,
-        greatest(v_now + coalesce(delay, 0) * interval '1 second', at),
-        unique_key, string_to_array(unique_scope, ',')::{schema}.status[],
+        v_ids[coalesce(g.rank, g.ord)], g.promise, g.kind, g.name, g.version, g.handler, g.step, g.state, g.input_hash,
+        g.queue, g.priority, g.partition_key, greatest(v_now + coalesce(g.delay, 0) * interval '1 second', g.at),
+        g.unique_key, string_to_array(g.unique_scope, ',')::{schema}.status[],
         -- A scope that the first status is not in would be entered later, and abort whoever moves the row (E14).
-        unique_key is not null and 'runnable' <> all (string_to_array(unique_scope, ',')),
-        digest, attributes, coalesce(paused, false), parent_id, parent_round, v_now, v_now
-      from given
-      order by unique_key nulls first, case when unique_key is null then promise end, id
+        g.unique_key is not null and 'runnable' <> all (string_to_array(g.unique_scope, ',')),
+        g.digest, g.attributes, coalesce(g.paused, false), g.parent_id, g.parent_round, v_now, v_now
+      from unnest(
+        p_promise, p_kind, p_name, p_version, p_handler, p_step, p_state, p_input_hash, p_queue, p_priority,
+        p_partition_key, p_delay, p_at, p_unique_key, p_unique_scope, p_digest, p_attributes, p_paused,
+        p_rank, p_parent_id, p_parent_round
+      ) with ordinality as g(
+        promise, kind, name, version, handler, step, state, input_hash, queue, priority,
+        partition_key, delay, at, unique_key, unique_scope, digest, attributes, paused,
+        rank, parent_id, parent_round, ord
+      )
+      where v_left is null or g.ord::int = any (v_left)
       on conflict do nothing
-      returning id, eligible_at, paused
+      returning id, eligible_at <= v_now and not paused as is_due
     )
-    select array_agg(given.ord::int), bool_or(created.eligible_at <= v_now and not created.paused)
-    into v_created, v_due
-    from created join given using (id);
+    select array_agg(created.id), bool_or(created.is_due) into v_created, v_due from created;
     v_woke := v_woke or coalesce(v_due, false);
-
+    exit when cardinality(v_created) = coalesce(cardinality(v_left), cardinality(p_promise));
     v_left := array(
       select o::int from generate_series(1, cardinality(p_promise)) o
-      where (v_left is null or o = any (v_left)) and (v_created is null or o <> all (v_created))
+      where (v_left is null or o = any (v_left))
+        and (v_created is null or v_ids[coalesce(p_rank[o], o)] <> all (v_created))
     );
     exit when v_left = '{}';
     -- A later statement than the insert, so that it sees the rows that were in its way.
@@ -67,18 +64,19 @@ begin
         same.promise is not null and same.input_hash <> g.input_hash
       from unnest(p_promise, p_unique_key, p_input_hash) with ordinality as g(promise, unique_key, input_hash, ord)
       left join {schema}.executions same on same.promise = g.promise
-      left join {schema}.executions rival on rival.unique_guard = g.unique_key
+      left join {schema}.executions rival
+        on rival.unique_key = g.unique_key and not rival.unique_released and rival.status = any (rival.unique_scope)
       where g.ord::int = any (v_left) and (same.id is not null or rival.id is not null)
     loop
       v_left := array_remove(v_left, ord);
       return next;
     end loop;
     exit when v_left = '{}';
+    if v_round = 20 then
+      raise exception 'the unique keys of % rows changed hands too often', cardinality(v_left)
+        using errcode = 'serialization_failure';
+    end if;
   end loop;
-  if v_left <> '{}' then
-    raise exception 'the unique keys of % rows changed hands too often', cardinality(v_left)
-      using errcode = 'serialization_failure';
-  end if;
   if v_woke then
     perform {schema}.wake_1('work');
   end if;

@@ -2,7 +2,6 @@
 --
 --   limit_rooms_1   what the limits of the queues leave of each room
 --   scan_keyed_1    the heads of free keys, and the rows that wait behind held ones
---   lease_1         make locked rows executing, and answer them with their inbox
 --   pick_1          the whole; its last row has no id and says the rest
 
 -- Only a queue that has a limit is locked: its pickers take turns, the others never meet.
@@ -102,46 +101,10 @@ begin
   end if;
 end $$;
 
-create or replace function {schema}.lease_1(p_worker text, p_ids bigint[], p_now timestamptz)
-returns table (
-  id bigint, promise bytea, epoch bigint, kind text, name text, version int, handler bigint, queue text,
-  priority smallint, attempt int, partition_key text, revision bigint, step text, state json, crashes int,
-  digest text, awaits text[], timed_out boolean, children_ready boolean, barrier_round int, next_child bigint,
-  cancel_requested boolean, parent_id bigint, signal_ids bigint[], signal_names text[], signal_payloads json[],
-  next_due double precision
-) language plpgsql as $$
-#variable_conflict use_column
-begin
-  -- The rows were locked by an earlier statement, and who delivers locks first (ruling E2): so this sees every signal
-  -- that did not find the row executing.
-  return query
-    with leased as (
-      update {schema}.executions e
-      set status = 'executing', locked_by = p_worker, lease_epoch = e.lease_epoch + 1, key_blocked = false,
-          started_at = coalesce(e.started_at, p_now), updated_at = p_now
-      where e.id = any (p_ids)
-      returning e.*
-    )
-    select l.id, l.promise, l.lease_epoch, l.kind, l.name, l.version, l.handler, l.queue, l.priority, l.attempt,
-      l.partition_key, l.revision, l.step, l.state, l.crashes, l.digest, l.awaits, l.timed_out, l.children_ready,
-      l.barrier_round, l.next_child, l.cancel_requested, l.parent_id, s.ids, s.names, s.payloads,
-      null::double precision
-    from leased l left join (
-      select g.target_id, array_agg(g.id order by g.id) as ids, array_agg(g.name order by g.id) as names,
-        array_agg(g.payload order by g.id) as payloads
-      from {schema}.signals g where g.target_id = any (p_ids) group by g.target_id
-    ) s on s.target_id = l.id
-    order by l.priority, l.eligible_at, l.id;
-end $$;
-
 create or replace function {schema}.pick_1(
   p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int
 ) returns table (
-  id bigint, promise bytea, epoch bigint, kind text, name text, version int, handler bigint, queue text,
-  priority smallint, attempt int, partition_key text, revision bigint, step text, state json, crashes int,
-  digest text, awaits text[], timed_out boolean, children_ready boolean, barrier_round int, next_child bigint,
-  cancel_requested boolean, parent_id bigint, signal_ids bigint[], signal_names text[], signal_payloads json[],
-  next_due double precision
+  {include claim_columns}
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -167,9 +130,16 @@ begin
     return next;
     return;
   end if;
-  select l.p_rooms, l.p_wait into p_rooms, v_wait from {schema}.limit_rooms_1(p_queues, p_rooms, v_now) l;
-  select array_agg(q.name), array_agg(q.room) into p_queues, p_rooms
-  from unnest(p_queues, p_rooms) q(name, room) where q.room > 0;
+  if exists (
+    select from {schema}.queues u
+    where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)
+  ) then
+    select l.p_rooms, l.p_wait into p_rooms, v_wait from {schema}.limit_rooms_1(p_queues, p_rooms, v_now) l;
+  end if;
+  if 0 >= any (p_rooms) then
+    select array_agg(q.name), array_agg(q.room) into p_queues, p_rooms
+    from unnest(p_queues, p_rooms) q(name, room) where q.room > 0;
+  end if;
   if p_queues is null then
     v_need := 0;
     v_due := v_wait;
@@ -287,7 +257,8 @@ begin
     perform {schema}.block_rows_1(v_behind);
   end if;
   if v_ids <> '{}' then
-    return query select * from {schema}.lease_1(p_worker, v_ids, v_now);
+    return query
+      {include lease_rows};
   end if;
   if v_ids <> '{}' and exists (select from {schema}.queues u where u.name = any (p_queues) and u.rate is not null) then
     update {schema}.queues u set tokens = u.tokens - n.taken

@@ -18,39 +18,16 @@ declare
 begin
   with advanced as (
     update {schema}.executions e set
-      status = (case
-        when o.status = 'executing' then case when e.paused and not e.cancel_requested then 'runnable' else 'executing' end
-        when e.cancel_requested and o.status not in ('done', 'failed', 'cancelled') then 'runnable'
-        else o.status end)::{schema}.status,
-      step = coalesce(o.step, e.step),
-      state = coalesce(o.state, e.state),
-      result = o.result,
-      error = case when o.replay then coalesce(o.error, e.error) else o.error end,
-      attempt = coalesce(o.attempt, 0),
-      crashes = case when o.replay then e.crashes else 0 end,
-      awaits = case when o.replay then e.awaits else o.awaits::text[] end,
-      timed_out = coalesce(o.replay, false) and e.timed_out,
-      children_ready = coalesce(o.replay, false) and e.children_ready,
-      eligible_at = case
-        when o.status = 'runnable' and not e.cancel_requested
-          then p_now + coalesce(o.delay, 0) * interval '1 second'
-        when o.status = 'executing' and (e.cancel_requested or not e.paused) then e.eligible_at
-        when o.status in ('done', 'failed', 'cancelled') then e.eligible_at
-        else p_now end,
-      wake_at = case when o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise') and not e.cancel_requested
-        then p_now + o.wake_after * interval '1 second' end,
-      locked_by = case when o.status = 'executing' and (e.cancel_requested or not e.paused) then e.locked_by end,
-      digest = coalesce(o.digest, e.digest),
-      revision = e.revision + 1,
-      ended_at = case when o.status in ('done', 'failed', 'cancelled') then p_now end,
-      updated_at = p_now
+      {include advance_set}
     from unnest(
       p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay, p_awaits,
       p_wake_after, p_digest
     ) with ordinality as o(
       id, epoch, status, step, state, attempt, replay, result, error, delay, awaits, wake_after, digest, ord
     )
-    where e.id = o.id and e.status = 'executing' and e.locked_by = p_worker and e.lease_epoch = o.epoch
+    -- The fence (ruling E1): a row has a holder if and only if it is executing, by a constraint of the table. Written
+    -- so that no index but the primary key fits: the one of held rows would cost what the worker holds, each time.
+    where e.id = o.id and coalesce(e.locked_by, '') = p_worker and e.lease_epoch = o.epoch
     returning o.ord::int, e.id, e.status::text, e.status::text <> o.status or e.cancel_requested as is_odd,
       e.cancel_requested, e.partition_key, e.status = 'runnable' and e.eligible_at <= p_now and not e.paused as is_due
   )

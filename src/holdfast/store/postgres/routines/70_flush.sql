@@ -4,6 +4,7 @@
 --   finish_1            what follows from rows that ended or let go of their key
 --   inbox_counts_1      what is in the inboxes of rows that live on
 --   flush_plain_1       commits that only write their own row, neither parking nor ending a child
+--   flush_one_1         one such commit alone, without arrays: half the cost
 --   flush_1             commits with everything
 --
 -- Separate statements on purpose: one big statement would look at the inbox with the snapshot from before it waited
@@ -94,6 +95,51 @@ begin
   end if;
 end $$;
 
+create or replace function {schema}.flush_one_1(
+  p_worker text, p_id bigint, p_epoch bigint, p_status text, p_step text, p_state json, p_attempt int, p_replay boolean,
+  p_result json, p_error json, p_delay double precision, p_digest text,
+  out status text, out cancel_requested boolean, out inbox int, out woke boolean
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+  p_now timestamptz := {schema}.clock();
+  v_key text;
+begin
+  update {schema}.executions e set
+    {include advance_set}
+  from (
+    select p_status as status, p_step as step, p_state as state, p_attempt as attempt, p_replay as replay,
+      p_result as result, p_error as error, p_delay as delay, null::text as awaits,
+      null::double precision as wake_after, p_digest as digest
+  ) o
+  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch
+  returning e.status::text, e.cancel_requested, e.partition_key,
+    e.status = 'runnable' and e.eligible_at <= p_now and not e.paused
+  into status, cancel_requested, v_key, woke;
+  if status is null then
+    return;
+  end if;
+  if status <> 'executing' then
+    if v_key is not null then
+      perform {schema}.release_keys_1(array[v_key], array[p_id]);
+      woke := true;
+    end if;
+    if status in ('done', 'failed', 'cancelled', 'stranded') then
+      perform {schema}.wake_1('ended');
+    end if;
+    if woke then
+      perform {schema}.wake_1('work');
+    end if;
+  end if;
+  if status in ('done', 'failed', 'cancelled') then
+    delete from {schema}.signals s where s.target_id = p_id;
+    delete from {schema}.signal_keys k where k.target_id = p_id;
+    inbox := 0;
+  else
+    select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
+  end if;
+end $$;
+
 create or replace function {schema}.flush_1(
   p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
@@ -105,7 +151,7 @@ create or replace function {schema}.flush_1(
   p_promise bytea[], p_kind text[], p_name text[], p_version int[], p_handler bigint[], p_first_step text[],
   p_first_state json[], p_input_hash text[], p_queue text[], p_priority int[], p_partition_key text[],
   p_start_delay double precision[], p_at timestamptz[], p_unique_key bytea[], p_unique_scope text[],
-  p_child_digest text[], p_attributes json[], p_paused boolean[],
+  p_child_digest text[], p_attributes json[], p_paused boolean[], p_rank int[],
   p_signal_ord int[], p_signal_target bytea[], p_signal_name text[], p_signal_payload json[], p_signal_dedup text[],
   p_line_ord int[], p_line_step text[], p_line_outcome text[], p_line_next_step text[], p_line_attempt int[],
   p_line_error json[],
@@ -128,7 +174,7 @@ declare
 begin
   -- Every row that will be touched, in the order of ids.
   with locked as materialized (
-    select id, status, locked_by, lease_epoch, cancel_requested, barrier_round, children_pending
+    select id, locked_by, lease_epoch, cancel_requested, barrier_round, children_pending
     from {schema}.executions
     where id = any (
       p_id || p_parents || array(select id from {schema}.executions where promise = any (p_signal_target)))
@@ -136,7 +182,7 @@ begin
   ), own as (
     select o.ord::int, o.status as asked, l.*
     from unnest(p_id, p_epoch, p_status) with ordinality as o(id, epoch, status, ord)
-    left join locked l on l.id = o.id and l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch = o.epoch
+    left join locked l on l.id = o.id and l.locked_by = p_worker and l.lease_epoch = o.epoch
   )
   select array_agg(ord) filter (where id is not null), array_agg(ord) filter (where id is null),
     coalesce(array_agg(ord) filter (
@@ -165,7 +211,7 @@ begin
     into child_position, child_promise, child_collided, child_conflict
     from {schema}.insert_1(
       p_promise, p_kind, p_name, p_version, p_handler, p_first_step, p_first_state, p_input_hash, p_queue, p_priority,
-      p_partition_key, p_start_delay, p_at, p_unique_key, p_unique_scope, p_child_digest, p_attributes, p_paused,
+      p_partition_key, p_start_delay, p_at, p_unique_key, p_unique_scope, p_child_digest, p_attributes, p_paused, p_rank,
       array(select p_id[c] from unnest(p_child_ord) c), array(select v_round[c] + 1 from unnest(p_child_ord) c),
       array(select n.position::int from unnest(p_child_ord) with ordinality n(ord, position)
             where n.ord = any (v_live) and n.ord <> all (v_barred))

@@ -4,24 +4,22 @@
 
 create or replace function {schema}.reclaim_1(p_worker text, p_ids bigint[], p_epochs bigint[])
 returns table (
-  id bigint, promise bytea, epoch bigint, kind text, name text, version int, handler bigint, queue text,
-  priority smallint, attempt int, partition_key text, revision bigint, step text, state json, crashes int,
-  digest text, awaits text[], timed_out boolean, children_ready boolean, barrier_round int, next_child bigint,
-  cancel_requested boolean, parent_id bigint, signal_ids bigint[], signal_names text[], signal_payloads json[],
-  next_due double precision
+  {include claim_columns}
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
-  v_held bigint[];
+  v_now timestamptz := {schema}.clock();
+  v_ids bigint[];
 begin
   -- Waits for whatever the lost connection's backend still does to these rows.
-  select array_agg(l.id) into v_held from (
+  select array_agg(l.id) into v_ids from (
     select e.id, e.status, e.locked_by, e.lease_epoch from {schema}.executions e
     where e.id = any (p_ids) order by e.id for update
   ) l join unnest(p_ids, p_epochs) c(id, epoch) on c.id = l.id
   -- At a later epoch: the reply of an earlier reclaim was lost too.
   where l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch >= c.epoch;
-  return query select * from {schema}.lease_1(p_worker, v_held, {schema}.clock());
+  return query
+    {include lease_rows};
 end $$;
 
 -- Locked rows back to runnable, as they were.

@@ -1,0 +1,27 @@
+-- What an advance `o` writes into its row `e`; the one source for many rows and for one.
+status = (case
+  when o.status = 'executing' then case when e.paused and not e.cancel_requested then 'runnable' else 'executing' end
+  when e.cancel_requested and o.status not in ('done', 'failed', 'cancelled') then 'runnable'
+  else o.status end)::{schema}.status,
+step = coalesce(o.step, e.step),
+state = coalesce(o.state, e.state),
+result = o.result,
+error = case when o.replay then coalesce(o.error, e.error) else o.error end,
+attempt = coalesce(o.attempt, 0),
+crashes = case when o.replay then e.crashes else 0 end,
+awaits = case when o.replay then e.awaits else o.awaits::text[] end,
+timed_out = coalesce(o.replay, false) and e.timed_out,
+children_ready = coalesce(o.replay, false) and e.children_ready,
+eligible_at = case
+  when o.status = 'runnable' and not e.cancel_requested
+    then p_now + coalesce(o.delay, 0) * interval '1 second'
+  when o.status = 'executing' and (e.cancel_requested or not e.paused) then e.eligible_at
+  when o.status in ('done', 'failed', 'cancelled') then e.eligible_at
+  else p_now end,
+wake_at = case when o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise') and not e.cancel_requested
+  then p_now + o.wake_after * interval '1 second' end,
+locked_by = case when o.status = 'executing' and (e.cancel_requested or not e.paused) then e.locked_by end,
+digest = coalesce(o.digest, e.digest),
+revision = e.revision + 1,
+ended_at = case when o.status in ('done', 'failed', 'cancelled') then p_now end,
+updated_at = p_now
