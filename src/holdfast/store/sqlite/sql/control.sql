@@ -19,8 +19,10 @@ set status = 'cancelled', cancel_requested = 1, cancel_reason = coalesce(cancel_
     timed_out = 0, children_ready = 0, updated_at = ?
 where id = ?;
 
+-- A cancel is not held up by a pause, whichever came first.
 -- name: cancel_ask
-update executions set cancel_requested = 1, cancel_reason = coalesce(cancel_reason, ?), updated_at = ? where id = ?;
+update executions set cancel_requested = 1, cancel_reason = coalesce(cancel_reason, ?), paused = 0, updated_at = ?
+where id = ?;
 
 -- name: cancel_wake
 update executions set status = 'runnable', eligible_at = ?, wake_at = null where id = ?;
@@ -35,7 +37,7 @@ where deadline_at > ? and ended_at is null and cancel_requested = 0 order by dea
 
 -- A paused row is out of its key's line, and joins it anew when it goes on.
 -- name: pause_set
-update executions set paused = ?, key_blocked = 0, updated_at = ? where id = ?;
+update executions set paused = ? and not cancel_requested, key_blocked = 0, updated_at = ? where id = ?;
 
 -- name: resume_set
 update executions set status = 'runnable', crashes = 0, eligible_at = ?, updated_at = ?
