@@ -47,6 +47,9 @@ async def run_program(
     except OperationFailedError as error:
         print(error, file=sys.stderr)
         return EXIT_OPERATION_FAILED
+    except WorkerFailedError as error:
+        await operation.__aexit__(type(error), error, None)  # abort or leave: nobody is left hanging
+        raise
     if not create:
         await operation.leave()
     elif code == 0:

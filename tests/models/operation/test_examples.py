@@ -1,0 +1,53 @@
+"""The examples and benchmarks of operations run as they are shown."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def play(script: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / script)], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout
+
+
+def test_the_build_example_builds_every_part() -> None:
+    lines = play("operation_build.py").splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["compiler", "library", "documentation"]
+
+
+def test_the_crash_example_notices_the_crash_and_cleans_up() -> None:
+    shown = play("operation_crash.py")
+    assert "noticed: crash of worker" in shown
+    assert "scratch file gone: True" in shown
+    assert shown.count("OPERATION_FAILED") == 1
+
+
+@pytest.fixture(scope="module")
+def benchmark_module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmark_operation", ROOT / "benchmarks" / "operation.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # worker processes find their function by this name
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("workload", "n", "figure"),
+    [("operation-heartbeat", 3, "beats_per_second"), ("operation-calls", 2, "calls_per_second")],
+)
+def test_benchmarks_run_one_round(benchmark_module: ModuleType, workload: str, n: int, figure: str) -> None:
+    figures = benchmark_module.run(workload, n, 2)
+    assert figures["workload"] == workload
+    assert figures[figure] > 0
