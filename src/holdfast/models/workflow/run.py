@@ -231,7 +231,8 @@ class Run:
         if not self._finished:
             await self._something_happens()
         self._touch()
-        finished, self._finished = self._finished, []
+        finished = self._finished.copy()
+        self._finished.clear()  # the same list: callbacks of calls in flight append to it
         for task in finished:
             task_call = self._in_flight.pop(task, None)
             if task_call is not None:
