@@ -45,13 +45,13 @@ async def test_no_inline_commit_while_the_writer_thread_is_busy(sqlite: SqliteSt
         assert go_on.wait(10)
         return 7
 
-    assert sqlite.commits_inline
+    before = sqlite.commits_inline
     writing = asyncio.ensure_future(sqlite._write(None, slow))
     await asyncio.to_thread(begun.wait, 10)
-    assert not sqlite.commits_inline
+    during = sqlite.commits_inline
     go_on.set()
     assert await writing == 7
-    assert sqlite.commits_inline
+    assert (before, during, sqlite.commits_inline) == (True, False, True)
 
 
 async def test_slow_commits_go_to_the_thread_and_quick_ones_come_back(
