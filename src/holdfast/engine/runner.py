@@ -63,3 +63,6 @@ class Runner(Protocol):
 
     async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
         """Work on a claim until it is released. A cancelled run records nothing."""
+
+    def close(self) -> None:
+        """Called when a worker leaves, after its last run: drop what was kept in memory."""

@@ -217,6 +217,8 @@ class Worker:
             await asyncio.wait([self._changing])
         for service in self._loops:
             await service.stop()
+        for runner in self._all_runners:
+            runner.close()
         try:
             await self._store.retire_worker(self._id)
         except StoreUnavailableError as error:

@@ -51,6 +51,9 @@ class MachineRunner:
                 for _, wanted in found.resources:
                     resources.need(wanted, by=f"{definition.name}.{found.name}")
 
+    def close(self) -> None:
+        """Nothing is kept between two runs."""
+
     async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
         definition = self._registry.by_handler[claim.handler]
         if claim.cancel_requested:

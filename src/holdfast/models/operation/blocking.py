@@ -53,9 +53,17 @@ class LoopThread:
 
     def close(self) -> None:
         if not self._loop.is_closed():
+            self.run(self._cancel_rest)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    async def _cancel_rest(self) -> None:
+        """What user code left running on the loop ends with it, instead of being destroyed half-way."""
+        rest = asyncio.all_tasks(self._loop) - {asyncio.current_task(self._loop)}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
 
 class BlockingLedger:

@@ -67,6 +67,13 @@ class OperationFiles:
         path = self.backup_path / "operation.json"
         return self._guarded(lambda: self._decode(path, self._fs.read(path)))
 
+    def _final(self) -> LedgerData | None:
+        try:
+            return self.peek_backup()
+        except CorruptLedgerError as error:  # a spoilt history must not keep the living from going on
+            logger.warning("%s", error)
+            return None
+
     def transact(self, change: Callable[[Transaction], R], now_us: int, participant_id: str) -> R:
         """Apply `change` to the current data and write what it made of it. The lock is held by the caller."""
         return self._guarded(lambda: self._transact(change, now_us, participant_id))
@@ -78,7 +85,7 @@ class OperationFiles:
                 data = self._decode(self.json_path, content)
             except CorruptLedgerError as error:
                 raise self._set_aside(error) from None
-            final = None if data is not None else self.peek_backup()
+            final = None if data is not None else self._final()
             transaction = Transaction(data, final, now_us, participant_id)
             result = change(transaction)
             self._write(transaction, data)

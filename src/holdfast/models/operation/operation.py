@@ -370,9 +370,13 @@ class Operation:
         """Take no more part. Open calls are an error unless they are cancelled (ruling C8)."""
         if self.is_over:
             raise OperationEndedError(f"operation {self.operation_id} is already over for {self.participant_id}")
+        if self._part.failure is None:
+            await self._heart.run_once()  # it may have failed or completed since the last beat
         if self._part.failure is not None:
             await self._heart.cleaned_up()
             return  # it goes on watching until the ledger is disposed: a coordinator may need a successor
+        if self.is_over:
+            return
         if cancel_pending:
             await self._book.cancel_all()
         self._require_no_open_calls("left")

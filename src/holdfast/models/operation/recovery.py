@@ -51,13 +51,16 @@ class Recovery:
         self._part.member.cleaned_up = True
         self._heart = Heart(self._part, CallBook(self._part))
         self.decided = asyncio.Event()
+        self._was_there = False
 
     async def decide(self) -> None:
         """Look until it is clear. Returns if the operation is alive; raises if it has failed."""
         world = self._part.world
         seen: LedgerData | None = None
         while True:
-            data = (await self._heart.run_once()).data_after
+            result = await self._heart.run_once()
+            data = result.data_after
+            self._was_there = self._was_there or result.ledger_exists
             if data is not None and data.state in (OperationState.CLEANUP, OperationState.FAILED):
                 raise OperationFailedError(failure_of(data))
             if data is None or self._part.over.is_set() or not needs_recovery(world, data):
@@ -79,7 +82,7 @@ class Recovery:
             logger.warning("operation %s could not be recovered: %s", self._part.operation_id, error)
             self._part.finish()
             return False
-        recovered = self._part.over.is_set()
+        recovered = self._was_there and self._part.over.is_set()
         self._part.finish()
         return recovered
 

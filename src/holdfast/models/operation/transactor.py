@@ -47,6 +47,7 @@ class ThreadTransactor:
         self._timeout_seconds = timing.lock_timeout_ms / 1000
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     async def locked(self, work: Callable[[], R]) -> R:
         return await self._submit(work, self._timeout_seconds)
@@ -55,7 +56,8 @@ class ThreadTransactor:
         return await self._submit(work, None)
 
     def close(self) -> None:
-        """Let the thread end once what was handed in is done."""
+        """Let the thread end once what was handed in is done. Later work gets a thread for itself."""
+        self._closed = True
         if self._thread is not None:
             self._jobs.put(None)
             self._thread = None
@@ -68,6 +70,8 @@ class ThreadTransactor:
             name = f"holdfast-operation-{self._operation_id}"
             self._thread = threading.Thread(target=self._drain, args=(self._jobs,), name=name, daemon=True)
             self._thread.start()
+            if self._closed:
+                self.close()
         wrapped = asyncio.wrap_future(future)
         try:
             done, _ = await asyncio.wait({wrapped}, timeout=lock_timeout_seconds)

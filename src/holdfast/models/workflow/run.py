@@ -48,7 +48,6 @@ log = logging.getLogger("holdfast.workflow")
 
 _child_end = msgspec.json.Decoder(ChildEnd).decode
 _task_state = msgspec.json.Decoder(TaskState).decode
-DEPTH_MOST = 64
 
 
 class Run:
@@ -161,7 +160,8 @@ class Run:
     # ------------------------------------------------------------------ the loop
 
     async def _work(self) -> None:
-        session = self._session
+        session, engine = self._session, self._engine
+        steps, since = 0, engine.now()
         while True:
             if session.can_resume:
                 try:
@@ -177,6 +177,10 @@ class Run:
             if not todo and not self._in_flight:
                 await self._park()
                 return
+            if steps and not self._in_flight and not engine.may_keep(self._claim, steps, since):
+                await self._commit(Status.RUNNABLE)  # the worker drains, or more urgent work waits
+                return
+            steps += 1
             wait = session.wait
             alone = len(todo) == 1 and not self._in_flight and wait is not None
             if alone and wait is not None and wait.waiting_on == (todo[0].promise_id,):
@@ -240,6 +244,7 @@ class Run:
         if self._stir.is_set():
             self._stir.clear()
             await self._look_outside()
+        self._session.fire_timers(self._now_us())
         return await self._commit() if self._in_flight and self._session.decided else True
 
     async def _something_happens(self) -> None:

@@ -62,6 +62,7 @@ BLOCKED: Final = JournalStatus.BLOCKED
 CANCELLING: Final = JournalStatus.CANCELLING
 
 FIRED: Final = Raw(b"null")
+DEPTH_MOST: Final = 64
 
 
 class Cancelled(BaseException):
@@ -268,6 +269,11 @@ class Session:
 
     def invoke(self, callee: Callee, text: str) -> str:
         """Schedule a call, or find it in the journal. `callee` is a task, workflow or machine definition."""
+        if callee.is_remote and self.journal.execution_id.count(".") >= DEPTH_MOST:
+            raise CallNotAllowedError(
+                f"{callee.name} would be the child of {DEPTH_MOST} ancestors; a call tree this deep is a loop: "
+                "use ctx.continue_as_new, or a list of work"
+            )
         mark = fingerprint(text)
         if self.next < self.replay_until:
             mark = forgive(callee, self._recorded[self.next], self._inputs.get(self.next), text, mark)

@@ -43,6 +43,9 @@ class TaskRunner:
             for _, wanted in task.resources:
                 resources.need(wanted, by=task.name)
 
+    def close(self) -> None:
+        """Nothing is kept between two runs."""
+
     async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
         task = self._registry.tasks[claim.handler]
         if claim.cancel_requested:
