@@ -34,6 +34,7 @@ from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.store.base import Store
 from holdfast.testing.audit import audit
+from holdfast.testing.faults import Borrowed
 from holdfast.testing.snapshot import Snapshot, differences, snapshot
 from holdfast.testing.stores import SqliteStores, Stores
 
@@ -274,29 +275,13 @@ async def _run(
     return _Run(ledger, faults, simulation.points.reached, simulation.points.deaths)
 
 
-class _Borrowed:
-    """An open store that a process uses and leaves open."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def open(self) -> None:
-        """It is."""
-
-    async def close(self) -> None:
-        """Its owner does."""
-
-
 def _process_store(stores: Stores) -> Store:
     """What a new process works with.
 
     A connection to PostgreSQL keeps nothing of the process that died, and a new one is dear: the server compiles
     every routine anew for it.
     """
-    return cast(Store, _Borrowed(stores.store)) if stores.backend == "postgres" else stores.unopened()
+    return cast(Store, Borrowed(stores.store)) if stores.backend == "postgres" else stores.unopened()
 
 
 def _compare(calm: _Run, run: _Run, plan: tuple[Occurrence, ...], ignore: Collection[str]) -> None:
