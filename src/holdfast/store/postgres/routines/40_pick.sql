@@ -118,7 +118,9 @@ declare
   v_seen text[] := '{}';
   v_heads bigint[];
   v_scan record;
-  v_quota record;
+  v_has_keyed boolean;
+  v_queue text;
+  v_plain int;
   v_at int;
   v_wait double precision;
   v_due double precision;
@@ -148,30 +150,24 @@ begin
   end if;
 
   while v_need > 0 loop
-    select min(n.priority) into v_priority
+    select n.priority, bool_or(n.is_keyed) into v_priority, v_has_keyed
     from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
-      (select e.priority from {schema}.executions e
+      (select e.priority, false as is_keyed from {schema}.executions e
         where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
           and e.partition_key is null
         order by e.queue, e.priority limit 1)
       union all
-      (select e.priority from {schema}.executions e
+      (select e.priority, true from {schema}.executions e
         where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
           and not e.key_blocked and e.partition_key is not null
         order by e.queue, e.priority limit 1)
     ) n
-    where q.room > 0;
+    where q.room > 0
+    group by n.priority order by n.priority limit 1;
     exit when v_priority is null;
 
     v_heads := '{}';
-    if exists (
-      select from unnest(p_queues) q(name) cross join lateral (
-        select from {schema}.executions e
-        where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
-          and not e.key_blocked and e.partition_key is not null and e.eligible_at <= v_now
-        limit 1
-      ) x
-    ) then
+    if v_has_keyed then
       select * into v_scan
       from {schema}.scan_keyed_1(p_queues, v_priority, p_handlers, v_now, v_need, 500, 10, v_seen);
       v_seen := v_scan.p_seen;
@@ -182,47 +178,47 @@ begin
       end if;
     end if;
 
-    -- How many each queue contributes at this priority, the rows of all queues merged by time. One queue alone, and
-    -- no keys, need no merging.
-    for v_quota in
-      select q.name, least(q.room, v_need)::bigint as plain, '{}'::bigint[] as keyed
-      from unnest(p_queues, p_rooms) q(name, room) where cardinality(p_queues) = 1 and v_heads = '{}'
-      union all
-      select m.name, count(*) filter (where not m.is_keyed), array_agg(m.id) filter (where m.is_keyed)
-      from (
-        select c.* from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
-          select q.name, u.id, u.eligible_at, u.is_keyed from (
-            (select e.id, e.eligible_at, false as is_keyed from {schema}.executions e
-              where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
-                and e.partition_key is null and e.eligible_at <= v_now and e.handler = any (p_handlers)
-              order by e.eligible_at, e.id limit least(q.room, v_need))
-            union all
-            select e.id, e.eligible_at, true from {schema}.executions e where e.id = any (v_heads) and e.queue = q.name
-          ) u
-          order by u.eligible_at, u.id limit least(q.room, v_need)
-        ) c
-        where cardinality(p_queues) > 1 or v_heads <> '{}'
-        order by c.eligible_at, c.id limit v_need
-      ) m
-      group by m.name
-    loop
-      v_found := array(
-        select e.id from {schema}.executions e
-        where e.queue = v_quota.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
-          and e.partition_key is null and e.eligible_at <= v_now and e.handler = any (p_handlers)
-        order by e.eligible_at, e.id limit v_quota.plain for update skip locked
-      );
+    if cardinality(p_queues) = 1 and v_heads = '{}' then
+      v_queue := p_queues[1];
+      v_plain := least(p_rooms[1], v_need);
+      v_found := array({include scan_plain});
       v_ids := v_ids || v_found;
-      v_heads := array(
-        select e.id from {schema}.executions e
-        where e.id = any (v_quota.keyed) and e.status = 'runnable' and not e.paused and not e.key_blocked
-        order by e.id for update skip locked
-      );
-      v_keyed := v_keyed || v_heads;
-      v_at := array_position(p_queues, v_quota.name);
-      p_rooms[v_at] := p_rooms[v_at] - cardinality(v_found) - cardinality(v_heads);
-      v_need := v_need - cardinality(v_found) - cardinality(v_heads);
-    end loop;
+      v_need := v_need - cardinality(v_found);
+      p_rooms[1] := p_rooms[1] - cardinality(v_found);
+    else
+      -- How many each queue contributes at this priority, the rows of all queues merged by time.
+      for v_queue, v_plain, v_heads in
+        select m.name, count(*) filter (where not m.is_keyed), array_agg(m.id) filter (where m.is_keyed)
+        from (
+          select c.* from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
+            select q.name, u.id, u.eligible_at, u.is_keyed from (
+              (select e.id, e.eligible_at, false as is_keyed from {schema}.executions e
+                where e.queue = q.name and e.priority = v_priority and e.status = 'runnable' and not e.paused
+                  and e.partition_key is null and e.eligible_at <= v_now and e.handler = any (p_handlers)
+                order by e.eligible_at, e.id limit least(q.room, v_need))
+              union all
+              select e.id, e.eligible_at, true from {schema}.executions e
+              where e.id = any (v_heads) and e.queue = q.name
+            ) u
+            order by u.eligible_at, u.id limit least(q.room, v_need)
+          ) c
+          order by c.eligible_at, c.id limit v_need
+        ) m
+        group by m.name
+      loop
+        v_found := array({include scan_plain});
+        v_heads := array(
+          select e.id from {schema}.executions e
+          where e.id = any (v_heads) and e.status = 'runnable' and not e.paused and not e.key_blocked
+          order by e.id for update skip locked
+        );
+        v_ids := v_ids || v_found;
+        v_keyed := v_keyed || v_heads;
+        v_at := array_position(p_queues, v_queue);
+        p_rooms[v_at] := p_rooms[v_at] - cardinality(v_found) - cardinality(v_heads);
+        v_need := v_need - cardinality(v_found) - cardinality(v_heads);
+      end loop;
+    end if;
 
     if v_need > 0 then
       select least(v_due, extract(epoch from min(n.eligible_at) - v_now)) into v_due
