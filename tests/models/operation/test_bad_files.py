@@ -433,3 +433,32 @@ def test_backup_of_a_move_that_is_under_way_is_not_pruned(base: Path) -> None:
     assert (base / "backup" / operation_id / "operation.log").exists()
     (base / f"{operation_id}.operation.json").unlink()
     assert prune_backups(LocalFileSystem(), base, 0) == [operation_id]
+
+
+def test_a_lock_without_an_operation_is_tidied_and_counts_as_nothing(base: Path) -> None:
+    """Left by a process that died while creating: its own lock is held before it is removed (ruling C2)."""
+    base.mkdir()
+    (base / "op.operation.lock").touch()
+    (base / "op.operation.json.tmp").write_text("half")
+
+    async def main() -> None:
+        assert await SimProcess(base, "p").ledger.recover() == 0
+
+    run_virtual(main)
+    assert names_in(base) == []
+
+
+def test_a_corrupt_backup_does_not_disturb_the_living(base: Path) -> None:
+    async def main() -> None:
+        cli, idle = SimProcess(base, "cli"), SimProcess(base, "idle", 1)
+        operation = await cli.ledger.create_operation(operation_id="op")
+        joined = await idle.ledger.join_operation("op")
+        await operation.complete()
+        (base / "backup" / "op" / "operation.json").write_text("{")
+        await joined.wait_over()
+        assert joined.failure is not None
+        with pytest.raises(CorruptLedgerError):
+            cli.ledger.read("op")
+
+    run_virtual(main)
+    assert (base / "backup" / "op" / "operation.json").read_text() == "{"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -484,3 +485,52 @@ def test_errors_survive_pickling() -> None:
     assert "operation op failed: why" in str(error)
     worker = pickle.loads(pickle.dumps(WorkerFailedError("w", 3, "tail")))
     assert (str(worker), worker.exit_code, worker.stderr_tail) == ("w", 3, "tail")
+
+
+def test_leaving_an_operation_that_failed_unnoticed_cleans_up_first(base: Path) -> None:
+    async def body(process: SimProcess, operation: Operation) -> None:
+        worker = SimProcess(base, "worker", 1)
+        joined = await worker.ledger.join_operation("op")
+        told = Told()
+        await joined.start_call(told.callback())
+        await operation.abort("enough")
+        assert joined.failure is None  # it has not beaten since
+        await joined.leave()
+        assert told.cleanup == 1
+        with pytest.raises(OperationFailedError):
+            await joined.start_call()
+
+    with_operation(base, body)
+
+
+def test_leaving_by_an_error_cleans_up_what_was_open(base: Path) -> None:
+    """A participant's block: calls are cancelled, nobody is left to be taken for dead."""
+
+    async def body(process: SimProcess, operation: Operation) -> None:
+        worker = SimProcess(base, "worker", 1)
+
+        async def take_part() -> None:
+            async with worker.ledger.join_operation("op") as joined:
+                await joined.start_call()
+                joined.spawn_call(forever)
+                raise KeyError("k")
+
+        with pytest.raises(KeyError):
+            await take_part()
+        assert process.ledger.read("op").stack == ()
+        await operation.complete()
+
+    with_operation(base, body)
+
+
+async def test_no_thread_is_left_behind(base: Path) -> None:
+    """One daemon thread a handle, ended with it; a log line afterwards starts none that stays."""
+    async with Ledger(base, participant_id="p") as ledger:
+        for number in range(3):
+            operation = await ledger.create_operation(operation_id=f"op{number}")
+            await operation.complete()
+            await operation.log("afterwards")
+    for thread in threading.enumerate():
+        if thread.name.startswith("holdfast-operation-op"):
+            thread.join(60)
+            assert not thread.is_alive()

@@ -115,7 +115,8 @@ class Heart:
     def _pause_seconds(self) -> float:
         timing = self._part.world.timing
         pause_us = MILLISECOND_US * self._part.world.rng.uniform(timing.heartbeat_min_ms, timing.heartbeat_max_ms)
-        if self._last is not None and self.coordinating:
+        if self._last is not None and self.coordinating and self.last_error is None:
+            # After an error the ordinary pace: a phase that is due must not spin on a full disk.
             pause_us = max(0, min(pause_us, self._due_in_us(self._last)))
         return pause_us / 1_000_000
 

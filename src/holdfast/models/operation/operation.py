@@ -375,7 +375,7 @@ class Operation:
         if self._part.failure is not None:
             await self._heart.cleaned_up()
             return  # it goes on watching until the ledger is disposed: a coordinator may need a successor
-        if self.is_over:
+        if self._part.over.is_set():
             return
         if cancel_pending:
             await self._book.cancel_all()
