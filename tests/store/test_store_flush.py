@@ -319,7 +319,8 @@ async def test_a_signal_to_oneself_is_in_ones_inbox(hand: Hand) -> None:
 async def test_parking_on_a_signal_that_the_same_commit_sends_does_not_park_for_ever(hand: Hand) -> None:
     """E2: every interleaving ends runnable or woken."""
     claim = await hand.take(row("a"))
-    await hand.apply(claim, park("note"), DeliverSignal(NewSignal(claim.promise, "note", "1")))
+    receipt = await hand.apply(claim, park("note"), DeliverSignal(NewSignal(claim.promise, "note", "1")))
+    assert receipt.status is Status.RUNNABLE, "the receipt tells the status that the row has now"
     assert (await hand.take()).step == "woken"
 
 
@@ -330,7 +331,8 @@ async def test_a_target_that_parks_in_the_same_flush_is_woken(hand: Hand) -> Non
         sender, target = await hand.pick()
         signal = DeliverSignal(NewSignal(target.promise, "go", "1"))
         commits = [Commit(sender, (done(), signal)), Commit(target, (park("go"),))][::order]
-        assert all(receipt.applied for receipt in (await hand.flush(*commits)).receipts)
+        flushed = await hand.flush(*commits)
+        assert [receipt.status for receipt in flushed.receipts][::order] == [Status.DONE, Status.RUNNABLE]
         woken = await hand.take()
         assert [signal.name for signal in woken.inbox] == ["go"]
         await hand.apply(woken, done())

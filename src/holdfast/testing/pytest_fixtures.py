@@ -3,6 +3,7 @@
 - `backend`: "sqlite", then "postgres"; a test that uses any fixture here runs once on each.
 - `stores`: the ledger, its clock and further store objects on it. When the test ends, `audit` looks it over.
 - `store`: the open store itself.
+- `make_stores`: the same, unopened, by backend.
 
 `postgres_url` is expected from the test suite's own conftest.
 """
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,21 @@ def postgres_schemas(postgres_url: str) -> Iterator[str]:
     asyncio.run(PostgresStores.drop_all())
 
 
+@pytest.fixture
+def make_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Stores]:
+    """Unopened stores by the name of their backend; for tests that run a loop of their own."""
+
+    def make(backend: str) -> Stores:
+        if backend == "sqlite":
+            return SqliteStores(tmp_path)
+        return PostgresStores(request.getfixturevalue("postgres_schemas"))
+
+    return make
+
+
 @pytest_asyncio.fixture
-async def stores(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
-    made: Stores
-    if backend == "sqlite":
-        made = SqliteStores(tmp_path)
-    else:
-        made = PostgresStores(request.getfixturevalue("postgres_schemas"))
+async def stores(backend: str, make_stores: Callable[[str], Stores]) -> AsyncIterator[Stores]:
+    made = make_stores(backend)
     try:
         await made.open()
         yield made

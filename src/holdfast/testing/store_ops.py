@@ -1,0 +1,397 @@
+"""Operations on a store as data, so that one random history can be played on a model and on any store.
+
+- `Start`, `Pick`, `Flush`, ...: the operations. They name executions and claims by number, never by a store's own ids.
+- `World`: plays them on one ledger. What it answers is free of anything that two correct stores may differ in.
+
+`store_model.Model` plays the same operations in plain Python and gives the same answers.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from holdfast.core.status import LIVE, Status
+from holdfast.store.base import Store, handler_of
+from holdfast.store.effects import (
+    AdvanceExecution,
+    Commit,
+    ConsumeSignals,
+    DeliverSignal,
+    Effect,
+    RecordTransition,
+    SpawnExecutions,
+)
+from holdfast.store.values import ExecutionClaim, ExecutionView, NewExecution, NewSignal, QueueRoom, QueueSettings
+from holdfast.testing.hand import KIND, child_rows, row
+from holdfast.testing.stores import Stores
+
+# Partition keys stay in the first queue and limits in the second: which of the two holds a key's head up where they
+# meet is nobody's promise.
+KEYED_QUEUE, LIMITED_QUEUE = "q0", "q1"
+QUEUES = (KEYED_QUEUE, LIMITED_QUEUE)
+NAMES = ("Known", "Foreign")
+SCOPES: tuple[tuple[Status, ...], ...] = (
+    tuple(sorted(LIVE)),
+    (Status.RUNNABLE, Status.EXECUTING),
+    (Status.RUNNABLE,),
+)
+# Not a whole number, so that no history of whole seconds ends exactly with a lease.
+LEASE_SECONDS = 30.5
+MAX_CRASHES = 2
+PLENTY = 1_000
+
+
+class Spec(Struct, frozen=True, kw_only=True):
+    """One execution to start. `again` starts one that exists instead."""
+
+    again: int | None = None
+    is_keyed: bool = True  # in the queue of partition keys; with `key` None without one
+    key: str | None = None
+    priority: int = 0
+    delay: float = 0.0
+    unique: bytes | None = None
+    scope: int = 0
+    is_foreign: bool = False
+    paused: bool = False
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What a commit does: one of `OUTCOMES`, and what rides on it."""
+
+    kind: str
+    names: tuple[str, ...] = ("x",)
+    delay: float = 0.0
+    wake_after: float | None = None
+    children: int = 0
+    child_key: str | None = None
+    child_unique: bytes | None = None
+    quorum: int | None = None
+    consumes: bool = False  # all of the inbox that the claim shows
+    ignores: bool = False  # the same, at parking (ruling E3)
+    signal_to: int | None = None
+    signal_name: str = "x"
+    signal_dedup: str | None = None
+    records: bool = False
+
+
+OUTCOMES = ("next", "keep", "replay", "await", "children", "sleep", "done", "fail", "cancel", "strand")
+
+
+class Start(Struct, frozen=True):
+    specs: tuple[Spec, ...]
+
+
+class Register(Struct, frozen=True):
+    slot: int
+
+
+class Beat(Struct, frozen=True):
+    slot: int
+
+
+class Pick(Struct, frozen=True):
+    slot: int
+    limit: int
+    knows_all: bool = True
+
+
+class Flush(Struct, frozen=True):
+    """Claims by number, each at most once; those of other workers are flushed under their own name."""
+
+    commits: tuple[tuple[int, Outcome], ...]
+
+
+class Deliver(Struct, frozen=True):
+    """Execution, name and dedup key of each."""
+
+    signals: tuple[tuple[int, str, str | None], ...]
+
+
+class Release(Struct, frozen=True):
+    claims: tuple[int, ...]
+
+
+class Reclaim(Struct, frozen=True):
+    claim: int
+
+
+class Disown(Struct, frozen=True):
+    slot: int
+
+
+class Retire(Struct, frozen=True):
+    slot: int
+
+
+class Advance(Struct, frozen=True):
+    seconds: float
+
+
+class Reap(Struct, frozen=True):
+    pass
+
+
+class FireTimers(Struct, frozen=True):
+    pass
+
+
+class Cancel(Struct, frozen=True):
+    executions: tuple[int, ...]
+    cascade: bool
+
+
+class Pause(Struct, frozen=True):
+    execution: int
+    paused: bool
+
+
+class Resume(Struct, frozen=True):
+    execution: int
+
+
+class Configure(Struct, frozen=True):
+    paused: bool
+    concurrency: int | None
+
+
+Op: TypeAlias = (
+    Start
+    | Register
+    | Beat
+    | Pick
+    | Flush
+    | Deliver
+    | Release
+    | Reclaim
+    | Disown
+    | Retire
+    | Advance
+    | Reap
+    | FireTimers
+    | Cancel
+    | Pause
+    | Resume
+    | Configure
+)
+
+
+def new_row(number: int, spec: Spec) -> NewExecution:
+    """The row of the `number`-th start."""
+    name = NAMES[spec.is_foreign]
+    return row(
+        f"e{number}",
+        name=name,
+        queue=KEYED_QUEUE if spec.is_keyed else LIMITED_QUEUE,
+        partition_key=spec.key if spec.is_keyed else None,
+        priority=spec.priority,
+        delay=spec.delay,
+        unique_key=spec.unique,
+        unique_scope=SCOPES[spec.scope] if spec.unique is not None else (),
+        paused=spec.paused,
+    )
+
+
+class World:
+    """One ledger under a history. Executions are numbered as they were created, claims as they were picked."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
+        self.rows: list[NewExecution] = []
+        self.claims: list[tuple[str, ExecutionClaim]] = []
+        self.workers: dict[int, str] = {}
+        self._generation = 0
+        self._started = 0
+
+    @property
+    def store(self) -> Store:
+        return self.stores.store
+
+    async def apply(self, op: Op) -> object:
+        """Play one operation; the answer, in terms that any store shares."""
+        return await getattr(self, f"_{type(op).__name__.lower()}")(op)
+
+    async def views(self) -> list[ExecutionView]:
+        views = await self.store.get_many([new.promise for new in self.rows])
+        return [view for view in views if view is not None]
+
+    async def inbox(self, promise: bytes) -> list[tuple[str, str]]:
+        return [(signal.name, signal.payload) for signal in await self.store.inbox(promise)]
+
+    # ------------------------------------------------------------------ starting and working
+
+    async def _start(self, op: Start) -> object:
+        rows = []
+        for spec in op.specs:
+            if spec.again is not None and self.rows:
+                rows.append(self.rows[spec.again % len(self.rows)])
+            else:
+                rows.append(new_row(self._started, spec))
+                self._started += 1
+        answers = await self.store.insert(rows)
+        self.rows += [new for new, answer in zip(rows, answers, strict=True) if answer.created]
+        return [(answer.promise, answer.created, answer.collided, answer.key_conflict) for answer in answers]
+
+    async def _register(self, op: Register) -> object:
+        # A worker that was reaped takes a new identity, so every registration has one of its own.
+        self._generation += 1
+        self.workers[op.slot] = f"w{op.slot}.{self._generation}"
+        await self.store.register_worker(
+            self.workers[op.slot], host="test", pid=1, queues=QUEUES, lease_seconds=LEASE_SECONDS
+        )
+        return None
+
+    async def _beat(self, op: Beat) -> object:
+        return await self.store.beat(self.workers.get(op.slot, "nobody"), LEASE_SECONDS)
+
+    async def _pick(self, op: Pick) -> object:
+        worker = self.workers.get(op.slot, "nobody")
+        handlers = [handler_of(KIND, name, 1) for name in (NAMES if op.knows_all else NAMES[:1])]
+        rooms = [QueueRoom(queue, op.limit) for queue in QUEUES]
+        picked = await self.store.pick(worker, rooms, handlers, op.limit)
+        self.claims += [(worker, claim) for claim in picked.claims]
+        return picked.worker_lost, [self._seen(claim) for claim in picked.claims]
+
+    @staticmethod
+    def _seen(claim: ExecutionClaim) -> object:
+        inbox = [(signal.name, signal.payload) for signal in claim.inbox]
+        flags = (claim.timed_out, claim.children_ready, claim.cancel_requested, claim.has_parent)
+        counters = (claim.epoch, claim.revision, claim.attempt, claim.crashes, claim.barrier_round, claim.next_child)
+        return claim.promise, claim.step, claim.state, counters, flags, inbox
+
+    async def _flush(self, op: Flush) -> object:
+        answers: list[object] = [None] * len(op.commits)
+        by_worker: dict[str, list[tuple[int, Commit, list[NewExecution]]]] = {}
+        for place, (number, outcome) in enumerate(op.commits):
+            worker, claim = self.claims[number]
+            children = list(_children(claim, outcome))
+            commit = Commit(claim, self._effects(claim, outcome, number, children))
+            by_worker.setdefault(worker, []).append((place, commit, children))
+        for worker, commits in by_worker.items():
+            flushed = await self.store.flush(worker, [commit for _, commit, _ in commits])
+            for (place, _, children), receipt in zip(commits, flushed.receipts, strict=True):
+                created = [child.created for child in receipt.children]
+                self.rows += [new for new, was in zip(children, created, strict=False) if was]
+                answers[place] = receipt.applied, receipt.status, receipt.cancel_requested, created
+        return answers
+
+    def _effects(
+        self, claim: ExecutionClaim, outcome: Outcome, number: int, children: list[NewExecution]
+    ) -> tuple[Effect, ...]:
+        effects: list[Effect] = [_advance(claim, outcome, number)]
+        if outcome.consumes:
+            effects.append(ConsumeSignals(tuple(signal.id for signal in claim.inbox)))
+        if outcome.kind == "children":
+            effects.append(SpawnExecutions(tuple(children), outcome.quorum))
+        if outcome.signal_to is not None:
+            target = self.rows[outcome.signal_to % len(self.rows)].promise
+            effects.append(DeliverSignal(NewSignal(target, outcome.signal_name, '"flush"', outcome.signal_dedup)))
+        if outcome.records:
+            effects.append(RecordTransition(claim.step, outcome.kind, None, claim.attempt))
+        return tuple(effects)
+
+    async def _release(self, op: Release) -> object:
+        count = 0
+        for number in op.claims:
+            worker, claim = self.claims[number]
+            count += await self.store.release(worker, [claim])
+        return count
+
+    async def _reclaim(self, op: Reclaim) -> object:
+        worker, claim = self.claims[op.claim]
+        (again,) = await self.store.reclaim(worker, [claim])
+        if again is None:
+            return None
+        self.claims.append((worker, again))
+        return self._seen(again)
+
+    async def _disown(self, op: Disown) -> object:
+        return await self.store.disown(self.workers.get(op.slot, "nobody"), [])
+
+    async def _retire(self, op: Retire) -> object:
+        return await self.store.retire_worker(self.workers.get(op.slot, "nobody"))
+
+    # ------------------------------------------------------------------ time
+
+    async def _advance(self, op: Advance) -> object:
+        await self.stores.advance(op.seconds)
+        return None
+
+    async def _reap(self, op: Reap) -> object:
+        reaped = await self.store.reap(PLENTY, MAX_CRASHES)
+        return sorted(reaped.workers), reaped.released, sorted(reaped.stranded), reaped.more
+
+    async def _firetimers(self, op: FireTimers) -> object:
+        fired = await self.store.fire_timers(PLENTY)
+        return fired.fired, fired.next_due_seconds, fired.more
+
+    # ------------------------------------------------------------------ from outside
+
+    async def _deliver(self, op: Deliver) -> object:
+        return await self.store.deliver(
+            [NewSignal(self.rows[number].promise, name, f'"{name}"', dedup) for number, name, dedup in op.signals]
+        )
+
+    async def _cancel(self, op: Cancel) -> object:
+        promises = [self.rows[number].promise for number in op.executions]
+        return await self.store.cancel(promises, cascade=op.cascade)
+
+    async def _pause(self, op: Pause) -> object:
+        return await self.store.pause(self.rows[op.execution].promise, op.paused)
+
+    async def _resume(self, op: Resume) -> object:
+        return await self.store.resume(self.rows[op.execution].promise)
+
+    async def _configure(self, op: Configure) -> object:
+        settings = QueueSettings(name=LIMITED_QUEUE, paused=op.paused, concurrency=op.concurrency)
+        await self.store.configure_queue(settings)
+        return None
+
+
+def _children(claim: ExecutionClaim, outcome: Outcome) -> tuple[NewExecution, ...]:
+    if outcome.kind != "children":
+        return ()
+    return child_rows(
+        claim,
+        outcome.children,
+        name=NAMES[0],
+        queue=KEYED_QUEUE,
+        partition_key=outcome.child_key,
+        unique_key=outcome.child_unique,
+        unique_scope=SCOPES[0] if outcome.child_unique is not None else (),
+    )
+
+
+def _advance(claim: ExecutionClaim, outcome: Outcome, number: int) -> AdvanceExecution:
+    step, state = f"s{number}", str(number)
+    match outcome.kind:
+        case "next":
+            return AdvanceExecution(status=Status.RUNNABLE, step=step, state=state, delay=outcome.delay)
+        case "keep":
+            return AdvanceExecution(status=Status.EXECUTING, step=step, state=state)
+        case "replay":
+            return AdvanceExecution(
+                status=Status.RUNNABLE, attempt=claim.attempt + 1, delay=outcome.delay, progress=False
+            )
+        case "await":
+            ignore = tuple(signal.id for signal in claim.inbox) if outcome.ignores else ()
+            return AdvanceExecution(
+                status=Status.AWAITING_SIGNAL,
+                step=step,
+                awaits=outcome.names,
+                ignore=ignore,
+                wake_after=outcome.wake_after,
+            )
+        case "children":
+            return AdvanceExecution(status=Status.AWAITING_CHILDREN, step=step, wake_after=outcome.wake_after)
+        case "sleep":
+            return AdvanceExecution(status=Status.AWAITING_PROMISE, step=step, wake_after=outcome.wake_after)
+        case "done":
+            return AdvanceExecution(status=Status.DONE, result=state)
+        case "fail":
+            return AdvanceExecution(status=Status.FAILED, error='{"type":"E","message":"no"}')
+        case "cancel":
+            return AdvanceExecution(status=Status.CANCELLED)
+        case _:
+            return AdvanceExecution(status=Status.STRANDED, error='{"type":"E","message":"no"}')
