@@ -437,7 +437,7 @@ async def test_a_signal_to_a_finished_target_is_refused(rig: Rig) -> None:
 async def test_a_signal_to_nothing_is_refused(rig: Rig) -> None:
     """Ruling E5."""
     handle = rig.app.handle(PromiseId.of("Nobody", "k"))
-    with pytest.raises(SignalRefusedError, match="there is no execution .* to take the signal 'go'"):
+    with pytest.raises(SignalRefusedError, match=r"there is no execution .* to take the signal 'go'"):
         await handle.signal("go")
 
 

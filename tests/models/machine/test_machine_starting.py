@@ -169,13 +169,15 @@ async def test_attributes_are_kept_with_the_execution(rig: Rig, machine: type[Ma
 async def test_one_of_a_partition_key_runs_at_a_time_and_in_order(rig: Rig) -> None:
     """Section 6 and ruling E9: parallelism across keys, strict order within a key."""
     events: list[str] = []
-    release = asyncio.Event()
+    both, release = asyncio.Event(), asyncio.Event()
 
     @rig.app.machine
     class Job(Machine[str]):
         @step(initial=True)
         async def work(self, ctx: MachineContext[str]) -> Outcome:
             events.append(f"+{ctx.state}")
+            if len(events) == 2:
+                both.set()
             await release.wait()
             return Next(self.end, ctx.state)
 
@@ -188,8 +190,7 @@ async def test_one_of_a_partition_key_runs_at_a_time_and_in_order(rig: Rig) -> N
         await Job.options(partition_key=state[0]).start(state)
     worker = await rig.worker()
     working = asyncio.create_task(worker.run_until_idle())
-    while len(events) < 2:
-        await asyncio.sleep(0)
+    await both.wait()
     assert events == ["+a1", "+b1"]
     release.set()
     await working
