@@ -176,7 +176,7 @@ class Store(Protocol):
         """Keep a live execution from being picked, or let it go on. False: unknown or ended."""
 
     async def resume(self, promise: bytes) -> bool:
-        """Make a stranded execution runnable again, `crashes` 0. False: it is not stranded."""
+        """Make a stranded execution runnable again, its crashes forgiven: 0, and out of `attempt`. False: it is not."""
 
     async def purge(self, rule: Retention, limit: int) -> int:
         """Delete ended executions by one rule, with their signals and history, oldest first.

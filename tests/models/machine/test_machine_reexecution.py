@@ -175,6 +175,7 @@ async def test_what_kills_every_worker_is_stranded_after_max_crashes(rig: Rig) -
     await handle.resume()
     await rig.run()
     assert await handle.result() == 2
+    assert len(set(crash.keys)) == 1, "the idempotency key outlives even this"
 
 
 async def test_progress_forgets_earlier_crashes(rig: Rig) -> None:

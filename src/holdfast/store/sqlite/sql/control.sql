@@ -40,7 +40,8 @@ where deadline_at > ? and ended_at is null and cancel_requested = 0 order by dea
 update executions set paused = ? and not cancel_requested, key_blocked = 0, updated_at = ? where id = ?;
 
 -- name: resume_set
-update executions set status = 'runnable', crashes = 0, eligible_at = ?, updated_at = ?
+update executions set status = 'runnable', attempt = max(attempt - crashes, 0), crashes = 0, eligible_at = ?,
+    updated_at = ?
 where id = ? and status = 'stranded';
 
 -- name: purge_find
