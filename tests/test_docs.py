@@ -1,0 +1,191 @@
+"""Every python block of the README and the documentation runs, and prints what it says.
+
+A page is a program: its blocks run in order, in one module, with `await` at the top level as in `python -m asyncio`.
+What a line prints stands behind it as `# -> text`, and is compared. A block that begins with a file name is a program
+of its own: `# orders.py` is run as a script, `# test_orders.py` with pytest.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.databases import postgres_database
+from tests.cli.processes import TIMEOUT_SECONDS, environment, in_pipe
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Its blocks are fragments beside complete programs, which are examples/operation_*.py and run in their own tests.
+FRAGMENTS = {"operations.md"}
+
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"# ([a-z_]+\.py)\n")
+_LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
+_PRINTS = re.compile(r"# -> (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def file_name(self) -> str | None:
+        found = _FILE_NAME.match(self.text)
+        return None if found is None else found[1]
+
+    @property
+    def promised(self) -> list[str]:
+        return _PRINTS.findall(self.text)
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2]) for found in _FENCE.finditer(text)]
+
+
+def python_blocks(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.language == "python"]
+
+
+def programs() -> list[Block]:
+    return [block for page in PAGES for block in python_blocks(page) if block.file_name is not None]
+
+
+def _name(value: object) -> str:
+    return f"{value.page.name}-{value.file_name}" if isinstance(value, Block) else getattr(value, "name", str(value))
+
+
+RUNNING_PAGES = [
+    page
+    for page in PAGES
+    if page.name not in FRAGMENTS and any(block.file_name is None for block in python_blocks(page))
+]
+
+
+@pytest.fixture(scope="module")
+def docs_postgres(postgres_url: str) -> Iterator[str]:
+    with postgres_database(postgres_url) as url:
+        yield url
+
+
+@pytest.mark.parametrize("page", RUNNING_PAGES, ids=_name)
+def test_a_page_runs_from_top_to_bottom(page: Path, backend: str, docs_postgres: str, tmp_path: Path) -> None:
+    database = str(tmp_path / "ledger.db") if backend == "sqlite" else docs_postgres
+    command = [sys.executable, "-W", "error", "-m", "tests.test_docs", str(page)]
+    ran = in_pipe(command, folder=tmp_path, database=database, extra={"PYTHONPATH": str(ROOT)})
+    assert ran.code == 0, ran.out + ran.err
+
+
+@pytest.mark.parametrize("program", [block for block in programs() if block.page.name != "README.md"], ids=_name)
+def test_a_program_runs(program: Block, tmp_path: Path) -> None:
+    assert program.file_name is not None
+    file = tmp_path / program.file_name
+    file.write_text(program.text)
+    runner = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if file.name.startswith("test_") else []
+    ran = in_pipe([sys.executable, *runner, str(file)], folder=tmp_path)
+    assert ran.code == 0, ran.out + ran.err
+    if not runner:
+        assert [line for line in program.promised if line not in ran.out.splitlines()] == []
+
+
+def test_the_program_of_the_readme_survives_kill_9(tmp_path: Path) -> None:
+    (program,) = [block for block in programs() if block.page.name == "README.md"]
+    assert program.file_name is not None
+    file = tmp_path / program.file_name
+    file.write_text(program.text)
+    first = subprocess.Popen(
+        [sys.executable, "-u", str(file)], cwd=tmp_path, env=environment(None), stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout is not None
+    before = [first.stdout.readline() for _ in range(3)]
+    first.send_signal(signal.SIGKILL)
+    before += first.communicate(timeout=TIMEOUT_SECONDS)[0].splitlines(keepends=True)
+    after = in_pipe([sys.executable, str(file)], folder=tmp_path).out.splitlines(keepends=True)
+    items = [int(re.findall(r"item (\d+)", line)[0]) for line in before + after[:-1]]
+    assert after[-1] == "packed: 10\n"
+    # The item in flight when it was killed may have been printed already; nothing before it is ever done again.
+    seam = len(before)
+    assert items[:seam] == list(range(1, seam + 1))
+    assert items[seam] in (seam, seam + 1)
+    assert items[seam:] == list(range(items[seam], 11))
+    assert in_pipe([sys.executable, str(file)], folder=tmp_path).out == "packed: 10\n"
+
+
+def test_fragments_are_at_least_python() -> None:
+    found = [block for page in PAGES if page.name in FRAGMENTS for block in python_blocks(page)]
+    assert found
+    for block in found:
+        compile(block.text, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+    links = [
+        (page, path, anchor)
+        for page in pages
+        for path, anchor in _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
+    ]
+    assert links
+    dead = [f"{page.name}: {path}#{anchor}" for page, path, anchor in links if not _leads_somewhere(page, path, anchor)]
+    assert not dead
+
+
+def _leads_somewhere(page: Path, path: str, anchor: str) -> bool:
+    target = page.parent / path if path else page
+    if not target.exists():
+        return False
+    headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+    # As GitHub makes them: lower case, no punctuation, dashes for spaces.
+    return not anchor or anchor in {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def test_every_command_is_documented() -> None:
+    from holdfast.cli.main import COMMANDS
+
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"holdfast {name}" not in text] == []
+
+
+# ---------------------------------------------------------------------- running a page: python -m tests.test_docs PAGE
+
+
+async def run_page(page: Path) -> None:
+    module = types.ModuleType("page")
+    sys.modules[module.__name__] = module
+    for block in python_blocks(page):
+        if block.file_name is None:
+            await _run_block(block, module)
+
+
+async def _run_block(block: Block, module: types.ModuleType) -> None:
+    where = f"{block.page.name}:{block.line}"
+    code = compile(block.text, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        running = eval(code, module.__dict__)
+        if inspect.iscoroutine(running):
+            await running
+    if printed.getvalue().splitlines() != block.promised:
+        sys.exit(f"{where} promises {block.promised} and prints {printed.getvalue().splitlines()}")
+
+
+if __name__ == "__main__":
+    asyncio.run(run_page(Path(sys.argv[1])))
