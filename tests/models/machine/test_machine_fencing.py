@@ -1,4 +1,4 @@
-"""A worker that lost its lease changes nothing (ruling E1); one that beats keeps it, however long a step takes (E15)."""
+"""A worker that lost its lease changes nothing (ruling E1); one that beats keeps it, however long it takes (E15)."""
 
 from __future__ import annotations
 
