@@ -371,6 +371,33 @@ async def test_a_deadline_opens_the_barrier_with_children_still_running(stores: 
     assert (await hand.view(parent)).status is Status.EXECUTING, "the late one wakes nobody"
 
 
+async def test_a_parent_may_wait_again_for_those_that_were_late(stores: Stores, hand: Hand) -> None:
+    """Parking on the barrier it already has, without spawning: those that ended meanwhile count."""
+    parent = await hand.take(row("parent"))
+    first, second, third = await spawn(hand, parent, 3, wake_after=10)
+    await hand.apply(first, done())
+    await stores.advance(10)
+    await stores.store.fire_timers(10)
+    claim = await hand.take()
+    await hand.apply(second, done())
+    assert (await hand.apply(claim, wait_children())).status is Status.AWAITING_CHILDREN
+    assert (await hand.view(parent)).children_pending == 1
+    await hand.apply(third, done())
+    again = await hand.take()
+    assert (again.children_ready, again.timed_out, again.barrier_round) == (True, False, 1)
+
+
+async def test_waiting_again_when_all_have_ended_is_no_wait(stores: Stores, hand: Hand) -> None:
+    parent = await hand.take(row("parent"))
+    (child,) = await spawn(hand, parent, 1, wake_after=10)
+    await stores.advance(10)
+    await stores.store.fire_timers(10)
+    claim = await hand.take()
+    await hand.apply(child, done())
+    assert (await hand.apply(claim, wait_children())).status is Status.RUNNABLE
+    assert (await hand.take()).children_ready
+
+
 async def test_a_barrier_released_in_time_has_no_deadline_left(stores: Stores, hand: Hand) -> None:
     parent = await hand.take(row("parent"))
     await end_all(hand, await spawn(hand, parent, 1, wake_after=10))
