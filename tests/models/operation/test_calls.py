@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.models.operation.data import FrameState
+from holdfast.models.operation.data import FrameState, OperationState
 from holdfast.operation import (
     CallCallback,
     CallCrashedError,
@@ -28,7 +28,9 @@ from holdfast.operation import (
     OperationFailedInfo,
     SpawnedCall,
     SyncResult,
+    Timing,
     WorkerFailedError,
+    open_operation,
 )
 
 from .kit import SimProcess, Told, backup_of, events_of, log_of, run_virtual, until
@@ -358,6 +360,25 @@ def test_operation_as_context_manager_completes_or_aborts(base: Path) -> None:
         assert backup_of(base, "bad").failure_reason == "KeyError: 'k'"
 
     run_virtual(main)
+
+
+async def test_a_block_of_code_owns_an_operation(base: Path) -> None:
+    """What a task uses: created, joined, completed and aborted without a ledger to look after."""
+    timing = Timing.fast()
+    async with (
+        open_operation(base, participant_id="task", operation_id="good", timing=timing) as operation,
+        open_operation(base, participant_id="other", join="good", timing=timing) as joined,
+    ):
+        assert joined.operation_id == operation.operation_id
+    assert backup_of(base, "good").state is OperationState.COMPLETED
+
+    async def bad() -> None:
+        async with open_operation(base, participant_id="task", operation_id="bad", timing=timing):
+            raise KeyError("k")
+
+    with pytest.raises(KeyError):
+        await bad()
+    assert backup_of(base, "bad").aborted  # its cleanup was seen to the end
 
 
 def test_leaving_the_block_of_a_failed_operation_says_so(base: Path) -> None:

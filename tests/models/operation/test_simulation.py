@@ -46,7 +46,8 @@ def check_history(history: list[LedgerData], undisturbed: set[str]) -> None:
                 assert frame.last_heartbeat_us == old.last_heartbeat_us
     for data in history:
         if data.state is OperationState.CLEANUP:
-            assert sum(frame.state is FrameState.CLEANING_UP for frame in data.stack) >= 1 or data.stack
+            coordinators = {f.participant_id for f in data.stack if f.state is FrameState.CLEANING_UP}
+            assert len(coordinators) == 1
         for frame in data.stack:
             if frame.participant_id in undisturbed:
                 assert frame.state is not FrameState.CRASHED, f"{frame.participant_id} was alive all the time"
@@ -137,4 +138,4 @@ def test_any_trouble_ends_in_backup_with_everything_cleaned_up_once(tmp_path: Pa
         check_history(history, undisturbed)
 
     run_virtual(main)
-    assert_failed_and_backed_up(base, "op", SEED_TIMING)
+    assert_failed_and_backed_up(base, "op", SEED_TIMING, clocks_agree=False)

@@ -7,7 +7,7 @@ A map, from the paper to the disk to the user:
     transactor seams                           threads and time, both replaceable in tests
     heartbeat heart recovery                   one beat; the service around it; operations nobody is left in
     call callbook workers waiting              calls, their records, worker processes, waiting for them
-    operation ledger blocking program          what users hold; the blocking facade; any program as participant
+    operation ledger owned blocking program    what users hold; the blocking facade; any program as participant
 
 It needs no database. The files are the contract, so a program in any language can take part.
 """
@@ -39,6 +39,7 @@ from .heartbeat import HeartbeatResult
 from .ledger import Ledger
 from .logs import Event, LogLevel
 from .operation import Operation
+from .owned import open_operation
 from .timing import Timing
 from .waiting import SyncResult
 
@@ -78,4 +79,5 @@ __all__ = [
     "Timing",
     "UnsafePathError",
     "WorkerFailedError",
+    "open_operation",
 ]
