@@ -73,10 +73,10 @@ class Rig:
     async def kill(self, worker: Worker, working: asyncio.Task[int]) -> None:
         """As if its process had been killed while `working`, and another had then taken back what it held."""
         self._workers.remove(worker)
+        await worker.abandon()
+        await working
         await self.advance(LEASE_PASSED)
         await (await self.worker()).reap_once()
-        worker._active.disown_all()  # its tasks end without a word, as with their process
-        await working
 
     async def close(self) -> None:
         for worker in self._workers:

@@ -159,7 +159,12 @@ class Committer:
     async def _recover(self, batch: list[Waiting], error: Exception) -> None:
         if isinstance(error, StoreUnavailableError):
             log.warning("a commit of %d outcomes has an unknown fate, asking the store: %s", len(batch), error)
-            await self._resolve_unknown(batch)
+            try:
+                await self._resolve_unknown(batch)
+            except Exception as unexpected:  # their runners must not wait for ever for an answer
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(unexpected)
         elif len(batch) == 1:
             _, future = batch[0]
             if not future.done():

@@ -88,6 +88,9 @@ class Heartbeat:
                 except StoreUnavailableError as error:
                     log.warning("the heartbeat could not reach the store, trying again: %s", error)
                     pause = min(pause, 0.5)
+                except Exception:
+                    log.exception("a heartbeat failed; the next one is tried")
+                    pause = min(pause, 0.5)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), pause)
         finally:

@@ -39,6 +39,7 @@ class Notifier(Service):
             await self._ear.arm(Topic.WORK)
             self._armed_at = self._now()
             self._on_work()
+            return ARMED_SECONDS / 2  # still idle then: say so again, however long the poll
         return None
 
     async def stop(self) -> None:

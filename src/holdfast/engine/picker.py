@@ -55,8 +55,12 @@ class Picker(Service):
         return len(self._active) >= self._settings.concurrency
 
     def note_delay(self, seconds: float) -> None:
-        """Something this worker committed is due then: look in time, however long the poll has become."""
-        asyncio.get_running_loop().call_later(seconds, self.wake)
+        """Something this worker committed is due then: look in time, however long the poll has become.
+
+        What is due later than the longest poll is found by it: a million long delays must not be a million timers.
+        """
+        if seconds < self._settings.poll_seconds:
+            asyncio.get_running_loop().call_later(seconds, self.wake)
 
     async def run_once(self) -> float | None:
         if self._is_unsure:

@@ -61,8 +61,9 @@ class Timers(Service):
         self._on_fired = on_fired
 
     def note_deadline(self, seconds: float) -> None:
-        """A deadline this worker committed is due then."""
-        asyncio.get_running_loop().call_later(seconds, self.wake)
+        """A deadline this worker committed is due then; a later one is found by the loop itself."""
+        if seconds < self._poll_seconds:
+            asyncio.get_running_loop().call_later(seconds, self.wake)
 
     async def run_once(self) -> float | None:
         fired = await self._store.fire_timers(ROWS_A_PASS)
