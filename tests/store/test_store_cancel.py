@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.status import LIVE, TERMINAL, Status
-from holdfast.store.base import Store
+from holdfast.core.status import LIVE, PARKED, TERMINAL, Status
+from holdfast.store.base import DEADLINE_EXCEEDED, Store
 from holdfast.store.effects import AdvanceExecution, Commit, DeliverSignal, SpawnExecutions
 from holdfast.store.values import ExecutionClaim, NewSignal
 from holdfast.testing.hand import Hand, child_rows, done, go, keep, park, promise_of, replay, row, strand, wait_children
@@ -173,6 +173,112 @@ async def test_a_released_claim_keeps_the_request(hand: Hand, store: Store) -> N
     await store.cancel([claim.promise])
     await store.release(hand.name, [claim])
     assert (await hand.take()).cancel_requested
+
+
+async def test_a_cancel_is_not_held_up_by_a_pause(hand: Hand, store: Store) -> None:
+    """Whichever came first: the row is picked, so that its worker can end it."""
+    await hand.insert(row("a"), row("b"))
+    for order, claim in enumerate(await hand.pick()):
+        if order:
+            await store.cancel([claim.promise])
+            await store.pause(claim.promise, True)
+        else:
+            await store.pause(claim.promise, True)
+            await store.cancel([claim.promise])
+        await hand.apply(claim, go())
+    claims = await hand.pick()
+    assert [claim.cancel_requested for claim in claims] == [True, True]
+
+
+async def test_the_first_reason_stays(hand: Hand, store: Store) -> None:
+    claim = await hand.take(row("a"))
+    await store.cancel([claim.promise])
+    await store.cancel([claim.promise], reason="first")
+    await store.cancel([claim.promise], reason="second")
+    assert (await hand.view("a")).cancel_reason == "first"
+    await store.release(hand.name, [claim])
+    assert (await hand.take()).cancel_reason == "first"
+
+
+async def test_what_ends_at_once_keeps_its_reason_too(hand: Hand, store: Store) -> None:
+    await hand.insert(row("a"))
+    await store.cancel([promise_of("a")], reason="out of stock")
+    assert (await hand.view("a")).cancel_reason == "out of stock"
+
+
+# ---------------------------------------------------------------------- what cleans up is asked, never ended
+
+
+@pytest.mark.parametrize("parked", sorted(PARKED))
+async def test_what_cleans_up_is_woken_to_hear_of_the_cancel(stores: Stores, hand: Hand, parked: Status) -> None:
+    claim = await hand.take(row("a", cleans_up=True))
+    if parked is Status.AWAITING_CHILDREN:
+        await hand.apply(claim, wait_children(), SpawnExecutions(child_rows(claim, 1, queue="children")))
+    else:
+        await hand.apply(claim, AdvanceExecution(status=parked, awaits=("go",), wake_after=60))
+    assert await stores.store.cancel([claim.promise], reason="why") == [Status.RUNNABLE]
+    again = await hand.take()
+    assert (again.cancel_requested, again.cancel_reason, again.timed_out) == (True, "why", False)
+    await hand.apply(again, CANCELLED)
+
+
+async def test_what_cleans_up_and_waits_to_run_is_asked(hand: Hand, store: Store) -> None:
+    await hand.insert(row("a", cleans_up=True))
+    assert await store.cancel([promise_of("a")]) == [Status.RUNNABLE]
+    claim = await hand.take()
+    assert claim.cancel_requested
+
+
+async def test_what_cleans_up_may_park_once_its_holder_knows(hand: Hand, store: Store) -> None:
+    """Ruling B2: while cancelling, clean-up may suspend; a late resume must not un-cancel."""
+    await hand.insert(row("a", cleans_up=True))
+    await store.cancel([promise_of("a")])
+    claim = await hand.take()
+    assert (await hand.apply(claim, park("cleaned"))).status is Status.AWAITING_SIGNAL
+    assert await store.cancel([promise_of("a")]) == [Status.AWAITING_SIGNAL], "it has been told already"
+    await store.deliver([NewSignal(promise_of("a"), "cleaned", "1")])
+    assert (await hand.take()).cancel_requested
+
+
+async def test_a_holder_that_does_not_know_yet_does_not_park(hand: Hand, store: Store) -> None:
+    claim = await hand.take(row("a", cleans_up=True))
+    await store.cancel([claim.promise])
+    receipt = await hand.apply(claim, park("never"))
+    assert (receipt.status, receipt.cancel_requested) == (Status.RUNNABLE, True)
+    assert (await hand.take()).cancel_requested
+
+
+async def test_cascade_asks_what_cleans_up_and_ends_the_rest(hand: Hand, store: Store) -> None:
+    parent = await hand.take(row("parent", cleans_up=True))
+    rows = (*child_rows(parent, 1, queue="q"), *child_rows(parent, 2, queue="q", cleans_up=True)[1:])
+    await hand.apply(parent, wait_children(), SpawnExecutions(rows))
+    assert await store.cancel([parent.promise], cascade=True) == [Status.RUNNABLE]
+    assert [child.status for child in await store.children(parent.promise)] == [Status.CANCELLED, Status.RUNNABLE]
+    assert (await hand.take()).cancel_requested
+
+
+# ---------------------------------------------------------------------- an execution's own deadline
+
+
+async def test_a_deadline_requests_the_cancel(stores: Stores, hand: Hand) -> None:
+    await hand.insert(row("waiting", deadline=10), row("held", deadline=10, queue="held"), row("free"))
+    held = await hand.take(queues=["held"])
+    assert (await stores.store.fire_timers(10)).next_due_seconds == pytest.approx(10)
+    await stores.advance(10)
+    await stores.store.fire_timers(10)
+    view = await hand.view("waiting")
+    assert (view.status, view.cancel_reason) == (Status.CANCELLED, DEADLINE_EXCEEDED)
+    asked = await hand.view(held)
+    assert (asked.status, asked.cancel_requested, asked.cancel_reason) == (Status.EXECUTING, True, DEADLINE_EXCEEDED)
+    assert (await hand.view("free")).status is Status.RUNNABLE
+    assert (await stores.store.fire_timers(10)).next_due_seconds is None
+
+
+async def test_a_deadline_that_was_met_does_nothing(stores: Stores, hand: Hand) -> None:
+    await hand.apply(await hand.take(row("a", deadline=10)), done())
+    await stores.advance(60)
+    await stores.store.fire_timers(10)
+    assert (await hand.view("a")).status is Status.DONE
 
 
 # ---------------------------------------------------------------------- children and parents

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Commit, ConsumeSignals, DeliverSignal, RecordTransition
-from holdfast.store.values import NewSignal, Receipt
+from holdfast.store.values import NewSignal
 from holdfast.testing.hand import (
     ERROR,
     LEASE_SECONDS,
@@ -206,6 +206,19 @@ async def test_the_digest_is_of_the_code_that_last_ran_it(hand: Hand) -> None:
     assert (await hand.take()).digest == "new"
 
 
+async def test_columns_of_a_workflow_stay_where_none_is_given(hand: Hand) -> None:
+    claim = await hand.take(row("a", attributes='{"a": 1}', idempotency_key="order-17"))
+    assert (claim.attributes, claim.published, claim.beats) == ('{"a": 1}', None, None)
+    columns = {"beats": '{"c": 1}', "published": '{"p": 2}', "attributes": '{"a": 3}'}
+    await hand.apply(claim, AdvanceExecution(status=Status.EXECUTING, **columns))
+    await hand.apply(claim, go())
+    again = await hand.take()
+    assert (again.attributes, again.published, again.beats) == ('{"a": 3}', '{"p": 2}', '{"c": 1}')
+    view = await hand.view("a")
+    assert (view.attributes, view.published) == ('{"a": 3}', '{"p": 2}')
+    assert view.idempotency_key == again.idempotency_key == "order-17"
+
+
 async def test_an_error_stays_until_the_next_progress(hand: Hand) -> None:
     claim = await hand.take(row("a"))
     await hand.apply(claim, replay(claim, error=ERROR))
@@ -248,9 +261,17 @@ async def test_commits_are_answered_in_their_order_whatever_the_order_of_rows(ha
     await hand.insert(*(row(str(n)) for n in range(6)))
     claims = (await hand.pick())[::-1]
     flushed = await hand.flush(*(Commit(claim, (go(f"s{n}"),)) for n, claim in enumerate(claims)))
-    assert flushed.receipts == [Receipt(applied=True, status=Status.RUNNABLE)] * 6
+    assert [(receipt.applied, receipt.status) for receipt in flushed.receipts] == [(True, Status.RUNNABLE)] * 6
     for n, claim in enumerate(claims):
         assert (await hand.view(claim)).step == f"s{n}"
+
+
+async def test_a_flush_tells_the_stores_time(stores: Stores, hand: Hand) -> None:
+    claim = await hand.take(row("a"))
+    assert claim.picked_at_us == stores.clock.now_us()
+    await stores.advance(3)
+    flushed = await hand.flush(Commit(claim, (keep(),)))
+    assert flushed.at_us == stores.clock.now_us()
 
 
 async def test_a_state_of_a_megabyte_fits(hand: Hand) -> None:

@@ -427,6 +427,7 @@ class Model:
             row = self.rows[number]
             if row.status is Status.EXECUTING:
                 row.cancel_requested = True
+                row.paused = False  # a cancel is not held up by a pause
             elif not row.status.is_terminal:
                 row.move(Status.CANCELLED)
                 ended.append(row)
@@ -438,7 +439,7 @@ class Model:
         row = self.rows[op.execution]
         if row.status.is_terminal:
             return False
-        row.paused = op.paused
+        row.paused = op.paused and not row.cancel_requested
         return True
 
     def _resume(self, op: ops.Resume) -> object:
@@ -446,7 +447,9 @@ class Model:
         if row.status is not Status.STRANDED:
             return False
         row.move(Status.RUNNABLE)
-        row.crashes, row.eligible_at, row.attempt = 0, None, None
+        assert row.attempt is not None
+        row.attempt = max(row.attempt - row.crashes, 0)
+        row.crashes, row.eligible_at = 0, None
         return True
 
     def _configure(self, op: ops.Configure) -> object:
