@@ -106,7 +106,7 @@ def _callback(plan: Plan, notes: Notes) -> CallCallback[str]:
 
 async def _until(condition: Callable[[], bool], operation: Operation) -> None:
     while not condition() and operation.failure is None:  # noqa: ASYNC110  (the conditions are files)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
 
 
 def _exists(path: Path) -> bool:

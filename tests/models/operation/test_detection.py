@@ -77,6 +77,28 @@ def test_whoever_still_beats_is_alive_whatever_its_clock_says(
         assert not observer.look(data_at(beat_us), START + now, now)
 
 
+@given(phase=phases, seed=seeds, stall=st.floats(0, 30), at=st.floats(0, 20))
+def test_a_lock_that_was_held_for_long_counts_against_nobody(phase: float, seed: int, stall: float, at: float) -> None:
+    """Nobody can beat while the lock is held; when it is free the observer may come before the others."""
+    rng = Random(seed)
+    released = at + stall
+
+    def through(moment: float) -> float:
+        return released if at <= moment < released else moment
+
+    beats = [through(beat) for beat in looks(0, rng, 200)]
+    observer = Observer(TIMING)
+    asked = phase
+    while asked < 120:
+        moment = through(asked)
+        # Beats at the very moment of release come after this look: the observer was first in the queue.
+        beat = max([0.0, *(beat for beat in beats if beat < moment)])
+        now = round(moment * SECOND)
+        waited = round((moment - asked) * SECOND)
+        assert not observer.look(data_at(START + round(beat * SECOND)), START + now, now, waited)
+        asked = moment + rng.uniform(4, 5)
+
+
 def test_an_observer_that_was_stopped_starts_to_look_anew() -> None:
     observer = Observer(TIMING)
     data = data_at(START)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.models.operation.data import FrameState, LedgerData, OperationState
+from holdfast.models.operation.filesystem import LocalFileSystem
 from holdfast.operation import Ledger, Timing
 
 from .kit import assert_failed_and_backed_up, backup_of, events_of, in_backup
@@ -26,7 +27,7 @@ from .participant import Plan, participate
 
 FAST = Timing.fast()
 # Fifty hearts at the fast pace would be 450 beats a second on one lock.
-MANY = replace(FAST, heartbeat_min_ms=800, heartbeat_max_ms=1_000, staleness_ms=4_000)
+MANY = replace(FAST, heartbeat_min_ms=1_000, heartbeat_max_ms=1_250, staleness_ms=9_000, lock_timeout_ms=8_000)
 # Windows long enough for the killer to be in time on a busy machine.
 WIDE = replace(FAST, self_cleanup_window_ms=2_000, deletion_delay_ms=2_000)
 LIMIT_SECONDS = 60
@@ -66,6 +67,14 @@ class Stage:
         pid = self.processes[name].pid
         assert pid is not None
         os.kill(pid, number)
+
+    def stop(self, name: str) -> None:
+        """SIGSTOP, but not inside the lock: nobody may take a lock from its owner (ruling C2), so that would
+        stop the whole operation, which is another story."""
+        with LocalFileSystem().locked(self.base / "op.operation.lock"):
+            self.signal(name, signal.SIGSTOP)
+            pid = self.processes[name].pid
+            self.until(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "stopped")
 
     def kill(self, name: str) -> None:
         self.signal(name, signal.SIGKILL)
@@ -186,7 +195,7 @@ def coordinator_dies(phase: str) -> Callable[[Stage], None]:
 def hang(stage: Stage) -> None:
     stage.start_ready("cli", create=True)
     stage.start_ready("hung")
-    stage.signal("hung", signal.SIGSTOP)
+    stage.stop("hung")
     stage.join("cli")
     before = stage.assert_failed()
     assert stage.count("hung", "cleanup") == 0
@@ -197,6 +206,22 @@ def hang(stage: Stage) -> None:
     assert stage.assert_failed() == before
 
 
+def stopped_with_the_lock(stage: Stage) -> None:
+    """Ruling C2: no one takes the lock away; the operation waits, nothing is lost, and goes on when it is free."""
+    stage.start_ready("cli", create=True)
+    stage.start_ready("other")
+    with LocalFileSystem().locked(stage.base / "op.operation.lock"):
+        before = stage.data()
+        stage.until(lambda: time.time_ns() // 1000 - before.last_heartbeat_us > FAST.staleness_ms * 1000, "stale")
+        assert stage.data() == before
+    stage.until(lambda: stage.data().last_heartbeat_us > before.last_heartbeat_us, "beating again")
+    stage.let_go("other")
+    stage.join("other")
+    stage.let_go("cli")
+    stage.join("cli")
+    assert backup_of(stage.base, "op").state is OperationState.COMPLETED
+
+
 def contained(fallback: str | None) -> Callable[[Stage], None]:
     def scenario(stage: Stage) -> None:
         resource = stage.base.parent / "chunk"
@@ -204,7 +229,7 @@ def contained(fallback: str | None) -> Callable[[Stage], None]:
         stage.start_ready("cli", create=True)
         stage.start_ready("risky", fail_on_crash=False, fallback=fallback, resource=resource)
         stage.start_ready("doomed", fail_on_crash=False)
-        stage.signal("risky", signal.SIGSTOP)
+        stage.stop("risky")
         stage.kill("doomed")
         stage.until(lambda: len(stage.data().stack) == 1, "the crashed calls are gone")
         assert stage.data().state is OperationState.RUNNING
@@ -301,6 +326,7 @@ SCENARIOS: dict[str, tuple[Callable[[Stage], None], Timing]] = {
     "crash of a worker": (crash_of("worker"), FAST),
     "crash of the initiator": (crash_of("cli"), FAST),
     "hang": (hang, FAST),
+    "the lock held for longer than the threshold": (stopped_with_the_lock, FAST),
     "contained crash": (contained(None), FAST),
     "contained crash with fallback": (contained("instead"), FAST),
     "nested calls five deep": (nested_five_deep, FAST),

@@ -61,7 +61,13 @@ class Heart:
     async def run_once(self) -> HeartbeatResult:
         """One heartbeat and all that follows from it."""
         member, time = self._part.member, self._part.world.time
-        result = await self._part.change(lambda transaction: beat(transaction, member, time.monotonic_us()))
+        asked_us = time.monotonic_us()
+
+        def change(transaction: Transaction) -> HeartbeatResult:
+            now_us = time.monotonic_us()
+            return beat(transaction, member, now_us, waited_us=now_us - asked_us)
+
+        result = await self._part.change(change)
         self.last_error = None
         await self.follow(result.data_after, exists=result.ledger_exists)
         return result

@@ -68,7 +68,7 @@ class Member:
         )
 
 
-def beat(transaction: Transaction, member: Member, monotonic_us: int) -> HeartbeatResult:
+def beat(transaction: Transaction, member: Member, monotonic_us: int, waited_us: int) -> HeartbeatResult:
     """Beat once and do what the state of the operation asks of this participant."""
     before = transaction.data
     if before is None:
@@ -79,7 +79,7 @@ def beat(transaction: Transaction, member: Member, monotonic_us: int) -> Heartbe
             data_before=transaction.final,
             data_after=transaction.final,
         )
-    dead = member.observer.look(before, transaction.now_us, monotonic_us) - member.own
+    dead = member.observer.look(before, transaction.now_us, monotonic_us, waited_us) - member.own
     match before.state:
         case OperationState.RUNNING if member.recovering:
             after = _while_abandoned(transaction, before, member, dead)

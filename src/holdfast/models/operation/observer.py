@@ -30,8 +30,12 @@ class Observer:
         self._seen: dict[str, _Seen] = {}
         self._last_look_us: int | None = None
 
-    def look(self, data: LedgerData, now_us: int, monotonic_us: int) -> frozenset[str]:
-        """Take one look; return the call ids that are dead, and `OPERATION` if nobody beats at all."""
+    def look(self, data: LedgerData, now_us: int, monotonic_us: int, waited_us: int = 0) -> frozenset[str]:
+        """Take one look; return the call ids that are dead, and `OPERATION` if nobody beats at all.
+
+        `waited_us`: how long this process waited for the lock. The others could not beat in that time either, so
+        that it does not count against them.
+        """
         staleness_us = self._timing.staleness_ms * MILLISECOND_US
         if self._last_look_us is not None and monotonic_us - self._last_look_us > staleness_us:
             # This process itself was stopped: what it remembers says nothing about the others.
@@ -40,7 +44,7 @@ class Observer:
         beats = {frame.call_id: frame.last_heartbeat_us for frame in data.stack if frame.state in BEATING}
         beats[OPERATION] = data.last_heartbeat_us
         self._seen = {
-            key: seen
+            key: _Seen(value_us, seen.since_us + waited_us)
             if (seen := self._seen.get(key)) is not None and seen.value_us == value_us
             else _Seen(value_us, monotonic_us)
             for key, value_us in beats.items()

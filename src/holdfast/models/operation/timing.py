@@ -42,11 +42,11 @@ class Timing:
 
     @classmethod
     def fast(cls) -> Timing:
-        """A set for tests with real processes: a whole crash is cleaned up in about two seconds."""
+        """A set for tests with real processes: a whole crash is cleaned up in about three seconds."""
         return cls(
             heartbeat_min_ms=100,
             heartbeat_max_ms=125,
-            staleness_ms=1_500,
+            staleness_ms=2_000,
             self_cleanup_window_ms=400,
             deletion_delay_ms=300,
             lock_timeout_ms=4_000,
