@@ -31,7 +31,7 @@ async def coordinate_build(folder: Path) -> dict[str, int]:
             async with operation.start_call(
                 CallCallback[object](on_cleanup=lambda: print("cleaning up the build")), description="Main task"
             ) as call:
-                await call.add_temp_resource(str(scratch))  # deleted when the call ends, however it ends
+                await call.add_temp_resource(scratch)  # deleted when the call ends, however it ends
                 workers = [
                     operation.exec_file_result_worker(
                         sys.executable,

@@ -28,7 +28,7 @@ def work_for_ever(folder: str, operation_id: str) -> None:
     ):
         scratch = Path(folder) / "scratch.tmp"
         scratch.write_text("half-finished")
-        call.add_temp_resource(str(scratch))
+        call.add_temp_resource(scratch)
         print("ready", flush=True)
         signal.pause()
 

@@ -55,7 +55,7 @@ async def make(base: Path, *operation_ids: str) -> None:
     ledger = Ledger(base, participant_id="maker", timing=FAST)
     for operation_id in operation_ids:
         operation = await ledger.create_operation(operation_id=operation_id, description=f"about {operation_id}")
-        await operation.start_call(description="open call")
+        await operation.start_call(description="open call [/b] [red]")
     await ledger.dispose()
 
 
@@ -65,7 +65,7 @@ def test_list_and_show_in_a_pipe_are_json(base: Path) -> None:
     assert [item["operationId"] for item in listed] == ["alpha", "beta"]
     assert listed[0]["operationState"] == "running"
     shown = json.loads(run(base, "show", "al", "--no-recover").stdout)  # any unambiguous prefix
-    assert shown["stack"][0]["description"] == "open call"
+    assert shown["stack"][0]["description"] == "open call [/b] [red]"
     assert (base / "alpha.operation.json").exists()
 
 
@@ -97,7 +97,8 @@ def test_tables_in_a_terminal_show_participants_frames_ages_and_phases(
     assert "s ago" in table
     ops(["show", "alpha", "--no-recover"], standalone_mode=False)
     view = capsys.readouterr().out
-    for word in ("running", "maker", "open call", "active", "fails"):
+    # What others wrote into the file is shown as it is, not taken for markup.
+    for word in ("running", "maker", "open call [/b] [red]", "active", "fails"):
         assert word in view
 
 

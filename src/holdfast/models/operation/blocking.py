@@ -282,7 +282,7 @@ class BlockingCall(Generic[T]):
     def fail(self, error: BaseException | str, stack_trace: str | None = None) -> None:
         self._loop.run(lambda: self.call.fail(error, stack_trace))
 
-    def add_temp_resource(self, path: str) -> None:
+    def add_temp_resource(self, path: str | os.PathLike[str]) -> None:
         self._loop.run(lambda: self.call.add_temp_resource(path))
 
     def __enter__(self) -> BlockingCall[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Generator
 from enum import Enum
@@ -57,11 +58,11 @@ class TrackedCall(Generic[T]):
         self.resources: tuple[str, ...] = ()
         self.cleanup_begun = False
 
-    async def add_temp_resource(self, path: str) -> None:
+    async def add_temp_resource(self, path: str | os.PathLike[str]) -> None:
         """Have `path` deleted when this call ends, fails or is cleaned up."""
         await self._book.add_resource(self, path)
 
-    async def remove_temp_resource(self, path: str) -> None:
+    async def remove_temp_resource(self, path: str | os.PathLike[str]) -> None:
         """Keep `path` after all: it is no longer temporary."""
         await self._book.remove_resource(self, path)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import traceback
 from collections.abc import Callable
@@ -308,11 +309,11 @@ class CallBook:
 
     # --- resources --------------------------------------------------------------------------------------
 
-    async def add_resource(self, call: TrackedCall[T], path: str) -> None:
+    async def add_resource(self, call: TrackedCall[T], path: str | os.PathLike[str]) -> None:
         resource = check_resource(path, self._part.world.base_path, self._part.world.temp_roots)
         await self._set_resources(call, (*call.resources, resource))
 
-    async def remove_resource(self, call: TrackedCall[T], path: str) -> None:
+    async def remove_resource(self, call: TrackedCall[T], path: str | os.PathLike[str]) -> None:
         resource = check_resource(path, self._part.world.base_path, self._part.world.temp_roots)
         await self._set_resources(call, tuple(kept for kept in call.resources if kept != resource))
 
