@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -172,6 +173,36 @@ def test_a_deleted_ledger_fails_the_operation_and_is_not_recreated(base: Path) -
             await call.end()
 
     run_virtual(main)
+
+
+def test_a_deleted_folder_fails_the_operation_and_is_not_recreated(base: Path) -> None:
+    async def main() -> None:
+        process = SimProcess(base, "p")
+        operation = await process.ledger.create_operation(operation_id="op")
+        told = Told()
+        call = await operation.start_call(told.callback())
+        shutil.rmtree(base)
+        with pytest.raises(LedgerStorageError, match="folder is gone"):
+            await operation.start_call()
+        info = await operation.wait_failed()
+        assert "deleted" in info.reason
+        await operation.wait_over()
+        assert told.cleanup == 1
+        with pytest.raises(OperationFailedError):
+            await call.end()
+
+    run_virtual(main)
+    assert not base.exists()
+
+
+async def test_a_deleted_folder_is_noticed_on_the_machines_own_clock(base: Path) -> None:
+    """The same through the thread that waits for the lock."""
+    ledger = Ledger(base, participant_id="p", timing=Timing.fast())
+    operation = await ledger.create_operation(operation_id="op")
+    shutil.rmtree(base)
+    assert "deleted" in (await operation.wait_failed()).reason
+    await operation.wait_over()
+    await ledger.dispose()
 
 
 def test_a_corrupt_ledger_is_reported_kept_aside_and_never_overwritten(base: Path) -> None:

@@ -13,7 +13,7 @@ import logging
 from .backups import prune_backups
 from .callbook import CallBook
 from .data import FrameState, LedgerData, OperationState, StackFrame
-from .errors import OperationError
+from .errors import LedgerStorageError, OperationError
 from .files import Transaction
 from .heartbeat import HeartbeatResult, beat
 from .lifecycle import failure_of, mark_cleaned_up, pop_frame, remove_frames
@@ -67,7 +67,13 @@ class Heart:
             now_us = time.monotonic_us()
             return beat(transaction, member, now_us, waited_us=now_us - asked_us)
 
-        result = await self._part.change(change)
+        try:
+            result = await self._part.change(change)
+        except LedgerStorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            # The whole folder is gone, and the ledger with it; nothing recreates it.
+            result = HeartbeatResult(abort_flag=False, ledger_exists=False, heartbeat_updated=False)
         self.last_error = None
         await self.follow(result.data_after, exists=result.ledger_exists)
         return result

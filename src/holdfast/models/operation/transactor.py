@@ -102,7 +102,9 @@ class ThreadTransactor:
             future.set_result(result)
         except OSError as error:
             if not future.done() and (future.running() or future.set_running_or_notify_cancel()):
-                future.set_exception(storage_error(self._operation_id, error))
+                refused = storage_error(self._operation_id, error)
+                refused.__cause__ = error
+                future.set_exception(refused)
 
     @staticmethod
     def _drain(jobs: queue.SimpleQueue[Callable[[], None] | None]) -> None:
