@@ -91,7 +91,10 @@ def handles(started: list[Handle[Any] | Collision]) -> list[Handle[Any]]:
 
 
 class Faulty:
-    """Passes everything on to a real store, counts calls, and fails the ones a test chose."""
+    """Passes everything on to a real store, counts calls, and fails the ones a test chose.
+
+    `check` sees every call and may raise; `on_call` may hold one up.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -99,7 +102,8 @@ class Faulty:
         self._before: defaultdict[str, list[Exception]] = defaultdict(list)
         self._after: defaultdict[str, list[Exception]] = defaultdict(list)
         self.on_call: dict[str, Callable[..., Awaitable[None]]] = {}
-        self.inline = True
+        self.check: Callable[[str, tuple[Any, ...]], None] | None = None
+        self.inline: bool | None = None  # None: as the store says
 
     def as_store(self) -> Store:
         return cast("Store", self)
@@ -115,10 +119,10 @@ class Faulty:
 
     @property
     def commits_inline(self) -> bool:
-        return self.inline and self._store.commits_inline
+        return self._store.commits_inline if self.inline is None else self.inline
 
     def flush_now(self, *arguments: Any) -> Any:
-        self._enter("flush_now")
+        self._enter("flush_now", arguments)
         result = self._store.flush_now(*arguments)
         self._leave("flush_now")
         return result
@@ -132,7 +136,7 @@ class Faulty:
             return target
 
         async def call(*arguments: Any, **keywords: Any) -> Any:
-            self._enter(name)
+            self._enter(name, arguments)
             if name in self.on_call:
                 await self.on_call[name](*arguments, **keywords)
             result = await target(*arguments, **keywords)
@@ -141,8 +145,10 @@ class Faulty:
 
         return call
 
-    def _enter(self, name: str) -> None:
+    def _enter(self, name: str, arguments: tuple[Any, ...]) -> None:
         self.calls[name] += 1
+        if self.check is not None:
+            self.check(name, arguments)
         if self._before[name]:
             raise self._before[name].pop(0)
 

@@ -30,19 +30,20 @@ class WorkerSettings:
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "threads", "max_crashes", "keep_steps", "flush_most", "retention_batch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidArgumentError(f"{name} must be a whole number of at least 1, not {value!r}")
+            if not _is_count(getattr(self, name)):
+                raise InvalidArgumentError(f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}")
         for name in ("lease_seconds", "poll_seconds", "keep_seconds", "retention_every_seconds"):
             value = getattr(self, name)
-            if not value > 0:
+            if not _is_number(value) or not value > 0:
                 raise InvalidArgumentError(f"{name} must be above 0 seconds, not {value!r}")
-        if not self.drain_seconds >= 0:
+        if not _is_number(self.drain_seconds) or not self.drain_seconds >= 0:
             raise InvalidArgumentError(f"drain_seconds must not be negative, not {self.drain_seconds!r}")
         if isinstance(self.queues, str) or not self.queues:
             raise InvalidArgumentError(f"queues must name at least one queue, as a list, not {self.queues!r}")
         for queue, most in self.queue_limits().items():
-            if not queue or (most is not None and most < 1):
+            if not isinstance(queue, str) or not queue:
+                raise InvalidArgumentError(f"{queue!r} is no name of a queue")
+            if most is not None and not _is_count(most):
                 raise InvalidArgumentError(f"the queue {queue!r} cannot have a limit of {most!r}; use 1 or more")
 
     def queue_limits(self) -> dict[str, int | None]:
@@ -53,3 +54,11 @@ class WorkerSettings:
 
     def with_retention(self, rules: Sequence[Retention]) -> Self:
         return replace(self, retention=rules)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,88 @@
+"""Which claim of a row is the living one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.engine.active import ActiveClaims
+from holdfast.store.values import EXECUTIONS, ExecutionClaim
+
+
+def claim(row: int, epoch: int = 1, queue: str = "default") -> ExecutionClaim:
+    return ExecutionClaim(
+        table=EXECUTIONS, row=row, epoch=epoch, kind="machine", name="Order", version=1, handler=1, queue=queue,
+        priority=0, attempt=0, promise=b"p" * 32, revision=0, step="s", state="{}",
+    )  # fmt: skip
+
+
+def task() -> asyncio.Task[None]:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    return asyncio.get_running_loop().create_task(forever())
+
+
+async def ended(*tasks: asyncio.Task[None]) -> None:
+    for each in tasks:
+        each.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_a_claim_is_alive_from_add_to_remove() -> None:
+    active, one, work = ActiveClaims(), claim(1, queue="ship"), task()
+    assert not active.is_alive(one)
+    active.add(one, work)
+    assert active.is_alive(one)
+    assert (len(active), active.rows(), active.by_queue["ship"]) == (1, [1], 1)
+    active.remove(one)
+    assert not active.is_alive(one)
+    assert (len(active), active.rows(), active.by_queue["ship"]) == (0, [], 0)
+    await ended(work)
+
+
+async def test_a_newer_claim_of_a_row_displaces_the_older() -> None:
+    """Its lease was lost: whatever it still commits would be fenced, so it is stopped here."""
+    active, old, new, first, second = ActiveClaims(), claim(1), claim(1, epoch=2), task(), task()
+    active.add(old, first)
+    active.add(new, second)
+    assert (active.is_alive(old), active.is_alive(new)) == (False, True)
+    assert first.cancelling()
+    assert not second.cancelling()
+    active.remove(old)
+    assert active.is_alive(new), "the end of the old one is not the end of the new one"
+    await ended(first, second)
+
+
+async def test_removing_twice_counts_once() -> None:
+    active, one, work = ActiveClaims(), claim(1), task()
+    active.add(one, work)
+    active.remove(one)
+    active.remove(one)
+    assert active.by_queue["default"] == 0
+    await ended(work)
+
+
+async def test_another_task_goes_on_with_the_same_claim() -> None:
+    active, one, first, second = ActiveClaims(), claim(1), task(), task()
+    active.add(one, first)
+    active.replace(one, second)
+    assert active.tasks() == [second]
+    active.remove(one)
+    active.replace(one, first)
+    assert active.tasks() == []
+    await ended(first, second)
+
+
+async def test_disowning_cancels_everything_and_keeps_counting_until_it_has_ended() -> None:
+    active, claims, tasks = ActiveClaims(), [claim(1), claim(2)], [task(), task()]
+    for each, work in zip(claims, tasks, strict=True):
+        active.add(each, work)
+    active.disown_all()
+    assert [active.is_alive(each) for each in claims] == [False, False]
+    assert all(work.cancelling() for work in tasks)
+    assert len(active) == 2, "their places are taken until they have ended"
+    again, work = claim(1, epoch=2), task()
+    active.add(again, work)
+    active.remove(claims[0])
+    assert active.is_alive(again)
+    await ended(*tasks, work)

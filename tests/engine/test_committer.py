@@ -1,0 +1,362 @@
+"""Group commit (DESIGN section 6): the natural queue is the batch, and a runner goes on after its commit alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.core.status import Status
+from holdfast.engine.active import ActiveClaims
+from holdfast.engine.committer import Committer
+from holdfast.store.base import Store
+from holdfast.store.effects import AdvanceExecution
+from holdfast.store.values import ExecutionClaim, NewSignal, Receipt
+from holdfast.testing.hand import Hand, done, go, keep, park, row
+from holdfast.testing.stores import Stores
+from tests.engine.rig import LEASE_PASSED, Faulty
+
+
+class Desk:
+    """A committer over a real store, with claims that are at work."""
+
+    def __init__(self, stores: Stores, *, inline: bool, flush_most: int = 500) -> None:
+        self.store = Faulty(stores.store)
+        self.store.inline = inline and stores.backend == "sqlite"
+        self.hand = Hand(stores.store)
+        self.active = ActiveClaims()
+        self.gate = asyncio.Lock()
+        self.applied: list[tuple[ExecutionClaim, Status, Receipt]] = []
+        self.woke = 0
+        self.committer = Committer(
+            self.store.as_store(),
+            self.active,
+            self.gate,
+            lambda: self.hand.name,
+            flush_most=flush_most,
+            on_applied=self._on_applied,
+            on_woke=self._on_woke,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _on_applied(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
+        self.applied.append((claim, advance.status, receipt))
+
+    def _on_woke(self) -> None:
+        self.woke += 1
+
+    async def claims(self, count: int) -> list[ExecutionClaim]:
+        await self.hand.start()
+        await self.hand.insert(*(row(f"e{n}") for n in range(count)))
+        claims = await self.hand.pick(count)
+        for claim in claims:
+            self.active.add(claim, self._work())
+        return claims
+
+    def _work(self) -> asyncio.Task[None]:
+        async def forever() -> None:
+            await asyncio.Event().wait()
+
+        self._tasks.append(asyncio.get_running_loop().create_task(forever()))
+        return self._tasks[-1]
+
+    async def status(self, claim: ExecutionClaim) -> Status:
+        return (await self.hand.view(claim)).status
+
+    async def close(self) -> None:
+        await self.committer.abandon()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+@pytest.fixture(params=["inline", "in a task"])
+async def desk(stores: Stores, request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    made = Desk(stores, inline=request.param == "inline")
+    yield made
+    await made.close()
+
+
+async def test_a_commit_is_durable_when_its_future_is_done(desk: Desk) -> None:
+    (claim,) = await desk.claims(1)
+    receipt = await desk.committer.commit(claim, (done("5"),))
+    assert (receipt.applied, receipt.status) == (True, Status.DONE)
+    assert (await desk.hand.view(claim)).result == "5"
+    assert desk.applied == [(claim, Status.DONE, receipt)]
+    assert claim.revision == 1
+
+
+async def test_what_is_ready_in_one_turn_shares_a_flush(desk: Desk) -> None:
+    claims = await desk.claims(5)
+    receipts = await asyncio.gather(*(desk.committer.commit(claim, (done(),)) for claim in claims))
+    assert all(receipt.applied for receipt in receipts)
+    assert (desk.committer.flushes, desk.committer.commits) == (1, 5)
+    assert desk.store.calls["flush"] + desk.store.calls["flush_now"] == 1
+
+
+async def test_a_flush_is_made_inline_where_the_store_allows_it(desk: Desk) -> None:
+    """PEERS: with a single record waiting, committing inline beats handing it to a writer thread."""
+    (claim,) = await desk.claims(1)
+    await desk.committer.commit(claim, (done(),))
+    inline = desk.store.commits_inline
+    assert (desk.store.calls["flush_now"], desk.store.calls["flush"]) == ((1, 0) if inline else (0, 1))
+
+
+async def test_a_single_commit_does_not_wait_for_company(desk: Desk) -> None:
+    """No timer anywhere: one turn of the loop after it was asked for, the commit is on its way."""
+    (claim,) = await desk.claims(1)
+    future = desk.committer.commit(claim, (done(),))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert desk.store.calls["flush"] + desk.store.calls["flush_now"] == 1
+    await future
+
+
+async def test_what_comes_during_a_flush_goes_out_together_in_the_next(stores: Stores) -> None:
+    desk = Desk(stores, inline=False)
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def hold(*_: object) -> None:
+        entered.set()
+        await leave.wait()
+
+    desk.store.on_call["flush"] = hold
+    try:
+        first, *others = await desk.claims(6)
+        futures = [desk.committer.commit(first, (done(),))]
+        await entered.wait()
+        for claim in others:
+            futures.append(desk.committer.commit(claim, (done(),)))
+            await asyncio.sleep(0)
+        assert desk.store.calls["flush"] == 1
+        leave.set()
+        assert all(receipt.applied for receipt in await asyncio.gather(*futures))
+        assert (desk.committer.flushes, desk.committer.commits) == (2, 6)
+    finally:
+        await desk.close()
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_a_flush_is_bounded(stores: Stores, inline: bool) -> None:
+    desk = Desk(stores, inline=inline, flush_most=4)
+    try:
+        claims = await desk.claims(10)
+        await asyncio.gather(*(desk.committer.commit(claim, (done(),)) for claim in claims))
+        assert desk.committer.flushes == 3
+        assert [claim for claim, *_ in desk.applied] == claims, "in the order in which they were asked for"
+    finally:
+        await desk.close()
+
+
+async def test_a_fenced_commit_drops_out_alone(desk: Desk) -> None:
+    """Ruling E1: the others of its flush are applied."""
+    first, stale, last = await desk.claims(3)
+    await desk.hand.store.release(desk.hand.name, [stale])
+    receipts = await asyncio.gather(*(desk.committer.commit(claim, (done(),)) for claim in (first, stale, last)))
+    assert [receipt.applied for receipt in receipts] == [True, False, True]
+    assert [claim for claim, *_ in desk.applied] == [first, last]
+    assert stale.revision == 0
+
+
+async def test_a_commit_whose_lease_is_known_to_be_lost_is_not_even_sent(desk: Desk) -> None:
+    lost, alive = await desk.claims(2)
+    desk.active.remove(lost)
+    sent: list[int] = []
+    desk.store.check = lambda name, arguments: sent.append(len(arguments[1])) if name.startswith("flush") else None
+    receipts = await asyncio.gather(*(desk.committer.commit(claim, (done(),)) for claim in (lost, alive)))
+    assert [receipt.applied for receipt in receipts] == [False, True]
+    assert sent == [1]
+    assert await desk.status(lost) is Status.EXECUTING
+
+
+async def test_a_runner_that_was_cancelled_does_not_disturb_the_others(desk: Desk) -> None:
+    """Its step had finished, so its commit is made all the same."""
+    gone, here = await desk.claims(2)
+    desk.committer.commit(gone, (done(),)).cancel()
+    assert (await desk.committer.commit(here, (done(),))).applied
+    assert await desk.status(gone) is Status.DONE
+
+
+async def test_whoever_could_pick_is_told_when_a_flush_woke_something(desk: Desk) -> None:
+    first, second = await desk.claims(2)
+    await desk.committer.commit(first, (park("go"),))
+    assert desk.woke == 0
+    await desk.committer.commit(second, (go(),))
+    assert desk.woke == 1
+
+
+async def test_idle_waits_for_everything_under_way(desk: Desk) -> None:
+    claims = await desk.claims(3)
+    futures = [desk.committer.commit(claim, (done(),)) for claim in claims]
+    await desk.committer.idle()
+    assert all(future.done() for future in futures)
+    await desk.committer.idle()
+
+
+# ---------------------------------------------------------------------- one bad commit
+
+
+async def test_one_bad_commit_does_not_sink_the_others(desk: Desk) -> None:
+    first, bad, last = await desk.claims(3)
+
+    def refuse(name: str, arguments: tuple[object, ...]) -> None:
+        if name.startswith("flush") and any(commit.claim is bad for commit in arguments[1]):  # type: ignore[attr-defined]
+            raise ValueError("the store cannot write this")
+
+    desk.store.check = refuse
+    answers = await asyncio.gather(
+        *(desk.committer.commit(claim, (done(),)) for claim in (first, bad, last)), return_exceptions=True
+    )
+    assert isinstance(answers[1], ValueError)
+    assert [isinstance(answer, Receipt) and answer.applied for answer in answers] == [True, False, True]
+    assert await desk.status(bad) is Status.EXECUTING
+
+
+async def test_a_bad_commit_alone_is_its_runners_to_hear_of(desk: Desk) -> None:
+    (claim,) = await desk.claims(1)
+    name = "flush_now" if desk.store.inline else "flush"
+    desk.store.fail(name, ValueError("the store cannot write this"))
+    with pytest.raises(ValueError, match="cannot write"):
+        await desk.committer.commit(claim, (done(),))
+    assert (await desk.committer.commit(claim, (done(),))).applied, "the committer goes on"
+
+
+# ---------------------------------------------------------------------- unknown commits
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses between attempts to reach the store."""
+    monkeypatch.setattr("holdfast.engine.service.Backoff.take", lambda self: 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+class TestALostReply:
+    """PEERS: never assume either way. The row is leased anew, which fences the old connection; its revision tells."""
+
+    @staticmethod
+    def lose(desk: Desk, *, applied: bool) -> None:
+        desk.store.fail("flush_now" if desk.store.inline else "flush", applied=applied)
+
+    async def test_a_commit_that_was_not_applied_is_made_again(self, desk: Desk) -> None:
+        (claim,) = await desk.claims(1)
+        self.lose(desk, applied=False)
+        receipt = await desk.committer.commit(claim, (done("1"),))
+        assert (receipt.applied, receipt.status) == (True, Status.DONE)
+        view = await desk.hand.view(claim)
+        assert (view.revision, view.lease_epoch) == (1, 2)
+
+    async def test_a_commit_that_was_applied_and_let_go_is_not_made_again(self, desk: Desk) -> None:
+        """The runner has nothing more to do with the row, whoever holds it now."""
+        (claim,) = await desk.claims(1)
+        self.lose(desk, applied=True)
+        receipt = await desk.committer.commit(claim, (go("second"),))
+        assert not receipt.applied
+        view = await desk.hand.view(claim)
+        assert (view.status, view.step, view.revision) == (Status.RUNNABLE, "second", 1)
+        assert desk.woke == 1, "it may be picked at once"
+
+    async def test_a_commit_that_was_applied_and_kept_its_lease_goes_on(self, desk: Desk) -> None:
+        (claim,) = await desk.claims(1)
+        self.lose(desk, applied=True)
+        receipt = await desk.committer.commit(claim, (keep("second"),))
+        assert (receipt.applied, receipt.status) == (True, Status.EXECUTING)
+        assert (claim.epoch, claim.revision) == (2, 1)
+        assert (await desk.committer.commit(claim, (keep("third"),))).applied
+        view = await desk.hand.view(claim)
+        assert (view.step, view.revision) == ("third", 2)
+
+    async def test_what_came_for_a_kept_row_meanwhile_is_in_the_answer(self, desk: Desk, store: Store) -> None:
+        (claim,) = await desk.claims(1)
+        await store.deliver([NewSignal(claim.promise, "go", "1")])
+        await store.cancel([claim.promise])
+        self.lose(desk, applied=True)
+        receipt = await desk.committer.commit(claim, (keep("second"),))
+        assert (receipt.cancel_requested, receipt.inbox_count) == (True, 1)
+
+    async def test_a_lease_lost_meanwhile_means_that_nothing_is_written(self, desk: Desk, stores: Stores) -> None:
+        (claim,) = await desk.claims(1)
+        await stores.advance(LEASE_PASSED)
+        await stores.store.reap(10, 10)
+        rival = await Hand(stores.store, "w2").start()
+        (taken,) = await rival.pick()
+        self.lose(desk, applied=False)
+        assert not (await desk.committer.commit(claim, (done(),))).applied
+        assert (await rival.apply(taken, done())).status is Status.DONE
+
+    async def test_each_commit_of_a_lost_flush_has_its_own_fate(self, desk: Desk) -> None:
+        released, kept, again = await desk.claims(3)
+        self.lose(desk, applied=True)
+        answers = asyncio.gather(
+            desk.committer.commit(released, (done(),)), desk.committer.commit(kept, (keep("second"),))
+        )
+        first, second = await answers
+        assert (first.applied, second.applied) == (False, True)
+        self.lose(desk, applied=False)
+        assert (await desk.committer.commit(again, (done(),))).applied
+
+    async def test_the_store_may_stay_away_for_a_while(self, desk: Desk) -> None:
+        (claim,) = await desk.claims(1)
+        self.lose(desk, applied=False)
+        for _ in range(3):
+            desk.store.fail("reclaim")
+        assert (await desk.committer.commit(claim, (done(),))).applied
+        assert desk.store.calls["reclaim"] == 4
+        assert desk.store.pending() == 0
+
+    async def test_the_reply_of_a_reclaim_may_be_lost_too(self, desk: Desk) -> None:
+        (claim,) = await desk.claims(1)
+        self.lose(desk, applied=False)
+        desk.store.fail("reclaim", applied=True)
+        assert (await desk.committer.commit(claim, (done(),))).applied
+        assert (await desk.hand.view(claim)).lease_epoch == 3
+
+    async def test_no_pick_comes_in_between(self, desk: Desk) -> None:
+        """It could lease the very rows in question."""
+        (claim,) = await desk.claims(1)
+        locked: list[bool] = []
+
+        async def look(*_: object) -> None:
+            locked.append(desk.gate.locked())
+
+        desk.store.on_call["reclaim"] = look
+        self.lose(desk, applied=False)
+        await desk.committer.commit(claim, (done(),))
+        assert locked == [True]
+        assert not desk.gate.locked()
+
+    async def test_a_repeated_commit_goes_before_what_came_later(self, desk: Desk) -> None:
+        first, second = await desk.claims(2)
+        later: list[asyncio.Future[Receipt]] = []
+
+        async def come_later(*_: object) -> None:
+            later.append(desk.committer.commit(second, (done(),)))
+
+        desk.store.on_call["reclaim"] = come_later
+        self.lose(desk, applied=False)
+        await desk.committer.commit(first, (done(),))
+        await later[0]
+        assert [claim for claim, *_ in desk.applied] == [first, second]
+
+    async def test_a_claim_disowned_meanwhile_is_not_asked_for(self, desk: Desk) -> None:
+        (claim,) = await desk.claims(1)
+
+        def disown(name: str, arguments: tuple[object, ...]) -> None:
+            if name.startswith("flush"):
+                desk.active.disown_all()
+
+        desk.store.check = disown
+        self.lose(desk, applied=True)
+        assert not (await desk.committer.commit(claim, (done(),))).applied
+
+    async def test_an_answer_that_cannot_be_had_is_an_error_not_a_hang(self, desk: Desk) -> None:
+        claims = await desk.claims(2)
+        self.lose(desk, applied=False)
+        desk.store.fail("reclaim", ValueError("unexpected"))
+        answers = await asyncio.gather(
+            *(desk.committer.commit(claim, (done(),)) for claim in claims), return_exceptions=True
+        )
+        assert [str(answer) for answer in answers] == ["unexpected"] * 2
+        assert not desk.gate.locked()
