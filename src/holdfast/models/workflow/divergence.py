@@ -38,6 +38,8 @@ def describe(
 def _side(operation: Operation | None, nothing: str, inputs: Mapping[int, Raw]) -> str:
     if operation is None:
         return nothing
+    if not operation.promise_id:
+        return operation.kind
     number = operation.promise_id.rpartition(".")[2]
     name = f" {operation.name}" if operation.name else ""
     raw = inputs.get(int(number)) if number.isdecimal() else None

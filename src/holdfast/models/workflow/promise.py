@@ -90,13 +90,14 @@ class CallPromise(Promise[T]):
 class SignalPromise(Generic[T]):
     """The next signal of a name. It has no number before it is awaited."""
 
-    __slots__ = ("_decode", "_session", "_timeout_seconds", "_value", "id", "name")
+    __slots__ = ("_decode", "_session", "_timeout_seconds", "_timer", "_value", "id", "name")
 
     def __init__(self, session: Session, name: str, decode: Any, timeout_seconds: float | None) -> None:
         self._session = session
         self.name = name
         self._decode = decode
         self._timeout_seconds = timeout_seconds
+        self._timer: str | None = None
         self._value: Any = UNSET
         self.id: str | None = None
 
@@ -111,21 +112,21 @@ class SignalPromise(Generic[T]):
         return self._value  # type: ignore[no-any-return]
 
     def _await_plain(self, session: Session) -> Generator[Wait, None, None]:
-        if not session.begin_signal(self):
-            waits = (SignalWait(self._id(), self.name),)
-            if not session.is_ready("Signal", (self._id(),), waits):
-                yield Wait("Signal", (self._id(),), waits)
+        waits = session.begin_signals((self,))
+        if not session.is_ready("Signal", (self._id(),), waits):
+            yield Wait("Signal", (self._id(),), waits)
         self._settle()
 
     def _await_until(self, session: Session, seconds: float) -> Generator[Wait, None, None]:
         """B10: waits for any of the signal's promise and a timer's; whichever the journal has first, wins."""
-        timer = session.begin_signal_timer(self, seconds) if self.id is None else None
-        if timer is not None:
-            waits = (SignalWait(self._id(), self.name),)
-            both = (self._id(), timer)
+        if self.id is None:
+            self._timer = session.begin_signal_timer(self, seconds)
+        if self._timer is not None:
+            waits = session.begin_signals((self,))
+            both = (self._id(), self._timer)
             if not session.is_ready("Any", both, waits):
                 yield Wait("Any", both, waits)
-            if session.first_of(both) == timer:
+            if session.first_of(both) == self._timer:
                 raise TimeoutError(f"no signal {self.name!r} came within {seconds:g} s")
         self._settle()
 
@@ -185,14 +186,11 @@ class Combination(Generic[T]):
     def __await__(self) -> Generator[Wait, None, Any]:
         session = self._session
         session.must_be_current()
-        signals: list[SignalWait] = []
-        for member in self._members:
-            is_open = isinstance(member, SignalPromise) and member._value is UNSET
-            if is_open and not session.begin_signal(member):
-                signals.append(SignalWait(member._id(), member.name))
+        open_signals = [m for m in self._members if isinstance(m, SignalPromise) and m._value is UNSET]
+        signals = session.begin_signals(open_signals)
         ids = tuple(member.id for member in self._members)
-        if not session.is_ready(self._kind, ids, tuple(signals)):
-            yield Wait(self._kind, ids, tuple(signals))
+        if not session.is_ready(self._kind, ids, signals):
+            yield Wait(self._kind, ids, signals)
         if self._kind == "All":
             return [self._settled(member).result() for member in self._members]
         winner = session.first_of(ids)

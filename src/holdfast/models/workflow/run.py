@@ -61,6 +61,7 @@ class Run:
         self._promise = PromiseId.from_bytes(claim.promise)
         self._session: Session = None  # type: ignore[assignment]  # set by `go` before anything else
         self._ingested: list[int] = []  # inbox rows that the next commit consumes
+        self._seen: set[int] = set()  # every inbox row that this claim has taken in
         self._in_flight: dict[asyncio.Task[Any], OpenCall] = {}
         self._finished: list[asyncio.Task[Any]] = []  # in the order in which they ended
         self._beats: dict[str, Raw] = {}
@@ -87,8 +88,7 @@ class Run:
             raise
         finally:
             engine.watch(claim, None)
-            for task in self._in_flight:
-                task.cancel()
+            await self._stop_calls()
 
     # ------------------------------------------------------------------ opening
 
@@ -116,7 +116,7 @@ class Run:
         session.fire_timers(claim.picked_at_us)
         session.receive_wanted()
         if claim.cancel_requested:
-            await self._begin_cancel(claim.cancel_reason)
+            session.request_cancel(claim.cancel_reason or "cancelled")
         return True
 
     def _new_session(self) -> Session:
@@ -134,6 +134,9 @@ class Run:
     def _ingest(self, inbox: Sequence[Signal]) -> None:
         """B9: what others wrote into the inbox is appended first, in its order."""
         for row in inbox:
+            if row.id in self._seen:  # two looks at the inbox may overlap
+                continue
+            self._seen.add(row.id)
             if row.kind == CHILD:
                 self._child_ended(str(PromiseId.from_bytes(bytes.fromhex(row.name))), _child_end(row.payload))
             else:
@@ -197,7 +200,7 @@ class Run:
             call
             for call in self._session.open_calls.values()
             if call.callee is not None
-            and not call.callee.is_remote
+            and not call.is_remote
             and call.promise_id not in running
             and (call.retry_at_us is None or call.retry_at_us <= now_us)
         ]
@@ -208,15 +211,26 @@ class Run:
         """The common case: the body waits for this one call. It runs in the claim's own asyncio task."""
         if not await self._begin([call]) or call.promise_id not in self._session.open_calls:
             return not self._is_over
+        if self._session.is_cancel_pending:
+            return True
         self._in_place = asyncio.current_task()
         try:
             outcome = await self._attempt(call)
         finally:
             self._in_place = None
         self._touch()
-        self._settle(call, outcome)
-        if self._is_interrupted:
+        if self._is_interrupted and not isinstance(outcome, Ok):
+            # The cancel comes first: the body is to hear of it, not of a call that failed because of it.
+            await self._look_outside()
+        if not self._session.is_cancel_pending:
+            self._settle(call, outcome)
+        elif isinstance(outcome, Ok):
+            self._session.completed(call, outcome)
+        if self._is_interrupted or self._stir.is_set():
+            # What came while the call ran is taken in after its end: a signal finds the body running (B7).
             self._is_interrupted = False
+            self._stir.clear()
+            self._session.resume()
             await self._look_outside()
         return True
 
@@ -224,6 +238,8 @@ class Run:
         """Several calls at once; each result is committed as it comes."""
         if not await self._begin(todo):
             return False
+        if self._session.is_cancel_pending:
+            return True
         loop = asyncio.get_running_loop()
         for call in todo:
             if call.promise_id in self._session.open_calls:
@@ -267,17 +283,21 @@ class Run:
     async def _begin(self, calls: list[OpenCall]) -> bool:
         """Record Started; commit first if a crash could decide otherwise, or if the attempt itself must count."""
         session = self._session
-        must_commit = session.decided or bool(session.spawned)
+        # Started is not part of this commit: should it pause the execution, the call has not begun.
+        if (session.decided or session.spawned) and not await self._commit():
+            return False
+        if session.is_cancel_pending:  # heard of with that commit: the body hears of it before anything begins
+            return True
+        must_count = False
         for call in calls:
             task = call.callee
             assert isinstance(task, Task)
-            if call.started and self._lost_attempt(call, task):
-                must_commit = True
+            if call.promise_id not in session.open_calls or (call.started and self._lost_attempt(call, task)):
                 continue
             session.started(call)
             # B15: an attempt that may kill its worker, or may not be repeated, is recorded before it begins.
-            must_commit = must_commit or self._claim.attempt > 0 or task.effects == "at_most_once"
-        return await self._commit(progress=session.decided) if must_commit else True
+            must_count = must_count or self._claim.attempt > 0 or task.effects == "at_most_once"
+        return await self._commit(progress=session.decided) if must_count or session.decided else True
 
     def _lost_attempt(self, call: OpenCall, task: Task[..., Any]) -> bool:
         """An attempt was in flight when its worker died. Whether that was the last one."""
@@ -306,13 +326,15 @@ class Run:
         except asyncio.CancelledError as error:
             asyncio_task = asyncio.current_task()
             if self._is_interrupted and asyncio_task is not None and asyncio_task is self._in_place:
-                asyncio_task.uncancel()
                 return error
             if asyncio_task is not None and asyncio_task.cancelling():
                 raise
             return error
         except Exception as error:
             return error
+        finally:
+            if self._is_interrupted and self._in_place is not None and self._in_place is asyncio.current_task():
+                self._in_place.uncancel()
 
     def _settle(self, call: OpenCall, outcome: Ok | BaseException) -> None:
         session = self._session
@@ -366,25 +388,19 @@ class Run:
     async def _look_outside(self) -> None:
         """Take in what came while calls are in flight."""
         store = self._engine.store
-        known = set(self._ingested)
-        self._ingest([row for row in await store.inbox(self._claim.promise) if row.id not in known])
+        self._ingest(await store.inbox(self._claim.promise))
         self._session.fire_timers(self._now_us())
         self._session.receive_wanted()
         view = await store.get(self._claim.promise)
-        if view is not None and view.cancel_requested:
-            await self._begin_cancel(view.cancel_reason)
-
-    async def _begin_cancel(self, reason: str | None) -> None:
-        session = self._session
-        if session.cancel_sequence is None and not session.is_finished:
-            session.request_cancel(reason or "cancelled")
-        await self._cancel_calls(list(session.open_calls.values()))
+        if view is not None and view.cancel_requested and not self._session.is_finished:
+            self._session.request_cancel(view.cancel_reason or "cancelled")
 
     async def _cancel_left(self) -> None:
-        """Calls of join sets that were left with their rest to be cancelled."""
+        """Calls of join sets that were left with their rest to be cancelled, and those that a cancel found open."""
         left, self._session.to_cancel = self._session.to_cancel, []
         if left:
-            await self._cancel_calls([c for pid in left if (c := self._session.open_calls.get(pid)) is not None])
+            found = (self._session.open_calls.get(promise_id) for promise_id in dict.fromkeys(left))
+            await self._cancel_calls([call for call in found if call is not None])
 
     async def _cancel_calls(self, calls: list[OpenCall]) -> None:
         session = self._session
@@ -393,7 +409,7 @@ class Run:
             if call in session.spawned:  # never inserted: it ends here
                 session.spawned.remove(call)
                 self._end_unstarted(call)
-            elif call.callee is None or call.callee.is_remote:
+            elif call.is_remote:
                 remote.append(PromiseId.parse(call.promise_id).to_bytes())
             else:
                 running = [task for task, other in self._in_flight.items() if other is call]
@@ -406,9 +422,11 @@ class Run:
 
     def _end_unstarted(self, call: OpenCall) -> None:
         """SE-2: a call that ends has started."""
-        if not call.started and call.retry_at_us is None:
+        was_started = call.started or call.retry_at_us is not None
+        if not was_started:
             self._session.started(call)
-        failure = Failure("cancelled", "Cancelled", f"{call.function_name} was cancelled before it began")
+        when = "before it began" if call.attempt == 1 and not was_started else f"in attempt {call.attempt}"
+        failure = Failure("cancelled", "Cancelled", f"{call.function_name} was cancelled {when}")
         self._session.completed(call, Err(failure))
 
     # ------------------------------------------------------------------ commits
@@ -455,7 +473,8 @@ class Run:
             self._is_over = True
             self._session.evict()
             return False
-        self._set_time(receipt.at_us)
+        if receipt.at_us:  # not known of a commit whose reply was lost
+            self._set_time(receipt.at_us)
         if receipt.status is not Status.EXECUTING:
             self._is_over = True
             if receipt.status is not None and not receipt.status.is_terminal and not self._in_flight:
@@ -485,7 +504,7 @@ class Run:
 
     def _is_remote(self, promise_id: str) -> bool:
         call = self._session.open_calls.get(promise_id)
-        return call is not None and call.callee is not None and call.callee.is_remote
+        return call is not None and call.is_remote
 
     def _child_row(self, call: OpenCall) -> Any:
         assert call.callee is not None
@@ -507,8 +526,7 @@ class Run:
                 text = definition.signature.result.encode(session.result, max_bytes=definition.payload_limit)
             except (EncodeError, PayloadError) as bad:
                 error = session.failure = bad
-        for task in self._in_flight:
-            task.cancel()
+        await self._stop_calls()
         if text is not None:
             session.conclude(Raw(text.encode()), None)
             await self._commit(Status.DONE, result=text)
@@ -543,8 +561,7 @@ class Run:
         log.error("%s is stranded: %s", label, error)
         if self._session is not None:
             self._session.evict()
-        for task in self._in_flight:
-            task.cancel()
+        await self._stop_calls()
         kind = "internal" if isinstance(error, DecodeError) else "nondeterminism"
         record = encode_error(error, kind=kind)
         advance = AdvanceExecution(
@@ -557,6 +574,14 @@ class Run:
         await self._engine.commit(self._claim, advance)
 
     # ------------------------------------------------------------------ small things
+
+    async def _stop_calls(self) -> None:
+        """Nothing that runs inline outlives its run."""
+        tasks, self._in_flight = list(self._in_flight), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _step(self) -> str | None:
         """What a person sees the run at: the call it waits for."""

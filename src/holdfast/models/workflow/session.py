@@ -11,18 +11,21 @@ body that asks for something else is stopped before anything is recorded.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import logging
 import threading
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 from msgspec import Raw
 
 from holdfast.core.clock import to_datetime, to_us
 from holdfast.core.codec import fingerprint
-from holdfast.core.errors import CallNotAllowedError, NonDeterminismError
+from holdfast.core.errors import CallNotAllowedError, ForeignAwaitError, NonDeterminismError
 from holdfast.core.journal import Journal, JournalStatus, Operation, decode_segment, operations_of
 from holdfast.core.journal.events import (
     AwaitKind,
@@ -55,6 +58,7 @@ from holdfast.core.journal.events import (
 )
 from holdfast.models.workflow.callee import Callee, forgive
 from holdfast.models.workflow.divergence import describe, explain_asyncio, foreign_await
+from holdfast.models.workflow.hidden_loop import HIDDEN_LOOP
 from holdfast.models.workflow.promise import SignalPromise, Wait, forbid_elsewhere
 
 RUNNING: Final = JournalStatus.RUNNING
@@ -63,6 +67,9 @@ CANCELLING: Final = JournalStatus.CANCELLING
 
 FIRED: Final = Raw(b"null")
 DEPTH_MOST: Final = 64
+CLOSE_TRIES: Final = 10
+
+log = logging.getLogger("holdfast.workflow")
 
 
 class Cancelled(BaseException):
@@ -109,6 +116,7 @@ class OpenCall:
         "first_started_us",
         "function_name",
         "input",
+        "is_remote",
         "promise_id",
         "retry_at_us",
         "settings",
@@ -120,11 +128,27 @@ class OpenCall:
         self.function_name = function_name
         self.input = text
         self.settings = settings  # the retry policy and the queue, as recorded
+        # As it was scheduled: a task that has got, or lost, its queue since must neither hang nor run twice.
+        self.is_remote = is_remote_by(settings)
         self.attempt = 0
         self.first_started_us = 0
         self.retry_at_us: int | None = None
         self.started = False  # an attempt is recorded as in flight
         self.callee: Callee | None = None  # once the body has asked for it
+
+
+class _Place(msgspec.Struct):
+    queue: str | None = None
+    effects: str | None = None  # only tasks have it
+
+
+_place = msgspec.json.Decoder(_Place).decode
+
+
+def is_remote_by(settings: Raw) -> bool:
+    """Whether a call with these recorded settings has an execution of its own: all but tasks without a queue."""
+    place = _place(settings)
+    return place.effects is None or place.queue is not None
 
 
 class Session:
@@ -142,8 +166,9 @@ class Session:
         self.open_calls: dict[str, OpenCall] = {}
         self.timers: dict[str, int] = {}  # open ones: when they fire
         self.spawned: list[OpenCall] = []  # remote calls to be inserted with the next commit
-        self.to_cancel: list[str] = []  # calls whose join set was left
+        self.to_cancel: list[str] = []  # calls whose join set was left, or which a cancel found open
         self.taken: dict[str, list[str]] = {}  # by join set: what replay has still to give, in order
+        self.owners: dict[str, str] = {}  # by promise: the join set that replay has still to see it submitted to
         self.wait: Wait | None = None  # where the body stands
         self.result: Any = None
         self.failure: BaseException | None = None
@@ -153,6 +178,7 @@ class Session:
         self.cancel_sequence: int | None = None
         self.cancel_reason = ""
         self.cancel_raised = False
+        self.children_at_cancel = 0
         self.buffered: dict[str, list[Raw]] = {}  # by name: delivered and not received, oldest first
         self.submitted: dict[str, str] = {}  # by promise: the join set that this run of the body put it into
         self.journal_bytes = 0
@@ -223,10 +249,13 @@ class Session:
             case SignalReceived():
                 self.buffered[event.signal_name].pop(0)
                 self.settled[event.promise_id] = Settled(event.sequence, event.payload)
+            case JoinSetSubmitted():
+                self.owners[event.promise_id] = event.join_set_id
             case JoinSetAwaited():
                 self.taken.setdefault(event.join_set_id, []).append(event.promise_id)
             case CancelRequested():
                 self.cancel_sequence, self.cancel_reason = event.sequence, event.reason
+                self.children_at_cancel = len(self._recorded)
             case _:
                 pass
 
@@ -246,6 +275,8 @@ class Session:
 
     def allocate(self, kind: str, name: str, mark: str) -> tuple[str, bool]:
         """The id of the next operation, and whether the journal has it already."""
+        if CURRENT.session is not self:
+            raise forbid_elsewhere("this context")
         if self.is_evicting:
             raise Evicted
         if self.divergence is not None:
@@ -258,14 +289,27 @@ class Session:
                 self._diverge(Operation(promise_id, kind, name, mark), recorded)
             self.next = number + 1
             return promise_id, True
+        if self.journal.status is BLOCKED or self.taken or self.owners:
+            self._diverge(Operation(promise_id, kind, name, mark), self._skipped())
         self.next = number + 1
         return promise_id, False
 
-    def _diverge(self, asked: Operation | None, recorded: Operation | None) -> None:
+    def _diverge(self, asked: Operation | None, recorded: Operation | None) -> NoReturn:
         self.divergence = NonDeterminismError(
             describe(self.journal.execution_id, asked, recorded, self.body, self._inputs)
         )
         raise Diverged
+
+    def _skipped(self) -> Operation | None:
+        """What the journal holds next and the body passed over; None if it has caught up with its journal."""
+        if self.next < self.replay_until:
+            return self._recorded[self.next]
+        if self.taken:
+            return Operation(next(iter(self.taken)), "take a result of the join set", "", "")
+        if self.owners:
+            return Operation(next(iter(self.owners)), "submit to a join set", "", "")
+        waiting = self.journal.waiting if self.journal.status is BLOCKED else None
+        return None if waiting is None else _awaiting(waiting.kind, waiting.waiting_on)
 
     def invoke(self, callee: Callee, text: str) -> str:
         """Schedule a call, or find it in the journal. `callee` is a task, workflow or machine definition."""
@@ -339,33 +383,44 @@ class Session:
         self.decided = True
         return promise_id
 
-    def begin_signal(self, promise: SignalPromise[Any]) -> bool:
-        """Give a signal its number, once; whether it is received already."""
-        if promise.id is not None:
-            return promise.id in self.settled
-        promise.id, is_recorded = self.allocate("Signal", promise.name, "")
-        if is_recorded:
-            return promise.id in self.settled
-        if self.cancel_raised:
-            # No Awaiting may be recorded while Cancelling (B2), so the wait would have no place in the journal.
-            raise CallNotAllowedError(f"clean-up after a cancel cannot wait for the signal {promise.name!r}")
-        if self.buffered.get(promise.name):
-            self._receive(promise.name, promise.id)
-            return True
-        return False
+    def begin_signals(self, promises: Sequence[SignalPromise[Any]]) -> tuple[SignalWait, ...]:
+        """Give each its number, once; the waits for those that are not received yet.
+
+        Numbers are in the journal in their order. So what is buffered is received at once only if nothing has to be
+        waited for; else the wait comes first and gives all of them their numbers.
+        """
+        fresh = [promise for promise in promises if promise.id is None]
+        if fresh:
+            self._cancel_before_signal()
+            is_buffered = self._is_buffered(fresh)
+            if self.cancel_raised and not is_buffered and self.next >= self.replay_until:
+                # No Awaiting may be recorded while Cancelling (B2), so the wait would have no place in the journal.
+                raise CallNotAllowedError(f"clean-up after a cancel cannot wait for the signal {fresh[0].name!r}")
+            for promise in fresh:
+                promise.id, is_recorded = self.allocate("Signal", promise.name, "")
+                if is_buffered and not is_recorded:
+                    self._receive(promise.name, promise.id)
+        return tuple(SignalWait(p.id, p.name) for p in promises if p.id is not None and p.id not in self.settled)
 
     def begin_signal_timer(self, promise: SignalPromise[Any], seconds: float) -> str | None:
         """For a signal with a deadline: the timer beside it, or None if the signal was buffered."""
+        self._cancel_before_signal()
         if self.next < self.replay_until:
-            is_buffered = self._recorded[self.next].kind == "Signal"
+            at_once = self._recorded[self.next].kind == "Signal"
         else:
-            is_buffered = bool(self.buffered.get(promise.name)) or self.cancel_raised
-        if is_buffered:
-            self.begin_signal(promise)
-            return None
-        timer = self.begin_timer(seconds)
-        self.begin_signal(promise)
+            at_once = self._is_buffered([promise]) or self.cancel_raised
+        timer = None if at_once else self.begin_timer(seconds)
+        self.begin_signals((promise,))
         return timer
+
+    def _is_buffered(self, promises: Sequence[SignalPromise[Any]]) -> bool:
+        wanted = Counter(promise.name for promise in promises)
+        return all(len(self.buffered.get(name, ())) >= count for name, count in wanted.items())
+
+    def _cancel_before_signal(self) -> None:
+        """A pending cancel reaches the body before a signal takes a number, which only its wait would record."""
+        if self.is_cancel_pending and self.next >= self.children_at_cancel and CURRENT.session is self:
+            self._reach_cancel()
 
     def begin_join_set(self) -> str:
         join_set_id, is_recorded = self.allocate("JoinSet", "", "")
@@ -374,15 +429,28 @@ class Session:
         return join_set_id
 
     def submit(self, join_set_id: str, promise_id: str) -> None:
-        owner = self.submitted.setdefault(promise_id, join_set_id)
-        if owner != join_set_id or not self.journal.is_submitted(promise_id):
-            self.append(JoinSetSubmitted(join_set_id=join_set_id, promise_id=promise_id, **self._event()))
+        self.submitted[promise_id] = join_set_id
+        recorded = self.owners.pop(promise_id, None)
+        if recorded == join_set_id:
+            return
+        if recorded is not None or self.is_replaying:
+            asked = Operation(join_set_id, f"submit #{_number(promise_id)} to the join set", "", "")
+            self._diverge(asked, None if recorded is None else Operation(recorded, "submit it to the join set", "", ""))
+        self.append(JoinSetSubmitted(join_set_id=join_set_id, promise_id=promise_id, **self._event()))
 
     def take_member(self, join_set_id: str, members: Sequence[str]) -> str | None:
         """The member whose result is taken now: as recorded, else the earliest settled one, else None."""
         recorded = self.taken.get(join_set_id)
         if recorded:
-            return recorded.pop(0)
+            taken = recorded.pop(0)
+            if not recorded:
+                del self.taken[join_set_id]
+            if taken not in members:
+                self._diverge(
+                    Operation(join_set_id, f"take a result of {', '.join(map(_number, members))}", "", ""),
+                    Operation(join_set_id, f"take the result of #{_number(taken)}", "", ""),
+                )
+            return taken
         settled = [promise_id for promise_id in members if promise_id in self.settled]
         if not settled:
             return None
@@ -409,23 +477,40 @@ class Session:
     @property
     def is_replaying(self) -> bool:
         """Whether the body is still in its past."""
-        return self.next < self.replay_until or (self.journal.status is BLOCKED and self.wait is None)
+        return self.next < self.replay_until or self.journal.status is BLOCKED
 
     # ------------------------------------------------------------------ answers for the body
 
     def is_ready(self, kind: AwaitKind, ids: Sequence[str], signals: tuple[SignalWait, ...] = ()) -> bool:
         """Whether the body may go on at once. Raises `Cancelled` where a cancel reaches the body here."""
-        cancelled_at = self.cancel_sequence
-        if cancelled_at is not None and not self.cancel_raised and not self._settled_before(kind, ids, cancelled_at):
-            self.cancel_raised = True
-            raise Cancelled(self.cancel_reason)
+        if self.is_cancel_pending and not self._settled_before(kind, ids, self.cancel_sequence):
+            self._reach_cancel()
         if not self._settled_before(kind, ids, None):
             return False
+        waiting = self.journal.waiting if self.journal.status is BLOCKED else None
+        if waiting is not None and (waiting.kind, waiting.waiting_on) == (kind, tuple(ids)):
+            # Replay has come to where the journal stands, and the answer is there: only now is the past over.
+            self.append(ExecutionResumed(**self._event()))
+            return True
         if any(self.journal.find(wait.promise_id) < 0 for wait in signals):
             # The numbers of its signals must be in the journal, though there is nothing to wait for.
             self.append(ExecutionAwaiting(waiting_on=tuple(ids), kind=kind, signals=signals, **self._event()))
             self.append(ExecutionResumed(**self._event()))
         return True
+
+    @property
+    def is_cancel_pending(self) -> bool:
+        """Whether a cancel was requested that the body has not heard of."""
+        return self.cancel_sequence is not None and not self.cancel_raised
+
+    def _reach_cancel(self) -> NoReturn:
+        """The cancel reaches the body; what it had begun and not got is to be cancelled with it."""
+        self.note_cancel_raised()
+        raise Cancelled(self.cancel_reason)
+
+    def note_cancel_raised(self) -> None:
+        self.cancel_raised = True
+        self.to_cancel.extend(pid for pid in self.open_calls if int(_number(pid)) < self.next)
 
     def _settled_before(self, kind: AwaitKind, ids: Sequence[str], limit: int | None) -> bool:
         settled = self.settled
@@ -516,6 +601,7 @@ class Session:
     def request_cancel(self, reason: str) -> None:
         if self.cancel_sequence is None:
             self.cancel_sequence, self.cancel_reason = self.journal.length, reason
+            self.children_at_cancel = self.journal.next_child
             self.append(CancelRequested(reason=reason, **self._event()))
             self.decided = True
 
@@ -524,7 +610,7 @@ class Session:
         """Whether `drive` would get anywhere."""
         if self.wait is None:
             return True
-        if self.cancel_sequence is not None and not self.cancel_raised:
+        if self.is_cancel_pending:
             return True
         return self._settled_before(self.wait.kind, self.wait.waiting_on, None)
 
@@ -532,31 +618,34 @@ class Session:
 
     def drive(self) -> None:
         """Run the body until it is blocked or has finished. Raises `NonDeterminismError` if it diverged."""
-        if self.journal.status is BLOCKED and self.journal.is_wait_satisfied:
-            self.append(ExecutionResumed(**self._event()))
+        self.resume()
         while not self.is_finished:
             wait = self._send()
-            if wait is None:
+            if wait is None or self.divergence is not None:
                 break
             self.wait = wait
             self._block(wait)
             if not self.can_resume:
                 break
-            if self.journal.status is BLOCKED and self.journal.is_wait_satisfied:
-                self.append(ExecutionResumed(**self._event()))
+            self.resume()
         if self.divergence is not None:
             raise self.divergence
 
+    def resume(self) -> None:
+        """Record that the wait is over, if the body stands at it and it is."""
+        if self.wait is not None and self.journal.status is BLOCKED and self.journal.is_wait_satisfied:
+            self.append(ExecutionResumed(**self._event()))
+
     def _send(self) -> Wait | None:
-        """One `send`, with the loop hidden: asyncio's own tools would act on the engine's task (DESIGN 7)."""
+        """One `send`, with the loop hidden: asyncio's own tools would act on the engine's task."""
         body = self.body
         assert body is not None
         loop = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)
+        asyncio._set_running_loop(HIDDEN_LOOP)
         CURRENT.session = self
         try:
             if self._must_throw_cancel():
-                self.cancel_raised = True
+                self.note_cancel_raised()
                 wait = body.throw(Cancelled(self.cancel_reason))
             else:
                 self.wait = None
@@ -566,28 +655,30 @@ class Session:
             return None
         except Diverged:
             return None
-        except (Cancelled, ContinueAsNew, Exception) as error:
-            if self.divergence is None:
-                self._finish(None, explain_asyncio(error))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # an asyncio.CancelledError of the body's own is a failure like any other
+            self._finish(None, explain_asyncio(error))
             return None
         finally:
             CURRENT.session = None
             asyncio._set_running_loop(loop)
         if type(wait) is not Wait:
-            self._finish(None, foreign_await(body, wait))
-            body.close()
+            foreign = foreign_await(body, wait)
+            self.evict()
+            self._finish(None, foreign)
             return None
         return wait
 
     def _must_throw_cancel(self) -> bool:
         waiting = self.wait
-        if waiting is None or self.cancel_sequence is None or self.cancel_raised:
+        if waiting is None or not self.is_cancel_pending:
             return False
         return not self._settled_before(waiting.kind, waiting.waiting_on, self.cancel_sequence)
 
     def _block(self, wait: Wait) -> None:
         journal = self.journal
-        if self.next < self.replay_until:
+        if self.next < self.replay_until or self.taken or self.owners:
             self._stop_short(wait)
         if journal.status is RUNNING:
             self.append(
@@ -603,19 +694,21 @@ class Session:
             self.receive_wanted()
 
     def _stop_short(self, wait: Wait) -> None:
-        asked = Operation(", ".join(wait.waiting_on), f"await {wait.kind}", "", "")
         try:
-            self._diverge(asked, self._recorded.get(self.next))
+            self._diverge(_awaiting(wait.kind, wait.waiting_on), self._skipped())
         except Diverged:
             assert self.divergence is not None
             raise self.divergence from None
 
     def _finish(self, value: Any, error: BaseException | None) -> None:
-        if self.next < self.replay_until and self.divergence is None:
-            try:
-                self._diverge(None, self._recorded.get(self.next))
-            except Diverged:
-                return
+        if self.divergence is not None:
+            return
+        skipped = self._skipped()
+        if skipped is not None and not isinstance(error, ForeignAwaitError):
+            raised = None if error is None else Operation("", f"raise {type(error).__name__}: {error}", "", "")
+            with contextlib.suppress(Diverged):
+                self._diverge(raised, skipped)
+            return
         self.is_finished = True
         self.wait = None
         self.result, self.failure = value, error
@@ -638,13 +731,36 @@ class Session:
         if body is None or self.is_finished:
             return
         self.is_evicting = True
-        CURRENT.session = self
+        loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(HIDDEN_LOOP)
+        earlier, CURRENT.session = CURRENT.session, self
         try:
-            body.close()
-        except RuntimeError:
-            pass  # it swallowed GeneratorExit and awaited again; nothing was recorded
+            for _ in range(CLOSE_TRIES):  # a body that swallows its end and awaits again is told once more
+                try:
+                    body.close()
+                    break
+                except RuntimeError:
+                    continue
+                except Evicted:
+                    break
+                except Exception:
+                    log.warning(
+                        "clean-up code of %s raised while it was dropped from memory; nothing is lost",
+                        self.journal.execution_id[:8],
+                        exc_info=True,
+                    )
+                    break
         finally:
-            CURRENT.session = None
+            CURRENT.session = earlier
+            asyncio._set_running_loop(loop)
+
+
+def _number(promise_id: str) -> str:
+    return promise_id.rpartition(".")[2]
+
+
+def _awaiting(kind: AwaitKind, waiting_on: Sequence[str]) -> Operation:
+    return Operation("", f"await {kind} of {', '.join('#' + _number(pid) for pid in waiting_on)}", "", "")
 
 
 __all__ = ["CURRENT", "Cancelled", "Diverged", "Err", "Evicted", "Ok", "OpenCall", "Session", "Settled"]
