@@ -1,6 +1,6 @@
 """The scenarios with real processes, killed with SIGKILL, stopped with SIGSTOP and resumed, on fast constants.
 
-Every scenario mostly waits, so all are started together (a few at a time) and each test takes its own outcome.
+Every scenario mostly waits, so those of a group are played at the same time, each in a folder of its own.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -27,7 +27,7 @@ from .participant import Plan, participate
 
 FAST = Timing.fast()
 # Fifty hearts at the fast pace would be 450 beats a second on one lock.
-MANY = replace(FAST, heartbeat_min_ms=1_000, heartbeat_max_ms=1_250, staleness_ms=9_000, lock_timeout_ms=8_000)
+MANY = replace(FAST, heartbeat_min_ms=1_000, heartbeat_max_ms=1_250, staleness_ms=7_000, lock_timeout_ms=8_000)
 # Windows long enough for the killer to be in time on a busy machine.
 WIDE = replace(FAST, self_cleanup_window_ms=2_000, deletion_delay_ms=2_000)
 LIMIT_SECONDS = 60
@@ -317,38 +317,50 @@ def fifty(stage: Stage) -> None:
     assert events_of(stage.base, "op").count("CLEANUP_STARTED") == 1
 
 
-SCENARIOS: dict[str, tuple[Callable[[Stage], None], Timing]] = {
-    "fifty participants": (fifty, MANY),
-    "coordinator dies when it has detected": (coordinator_dies("detected"), WIDE),
-    "coordinator dies when others have cleaned up": (coordinator_dies("cleaned up"), WIDE),
-    "coordinator dies when frames are removed": (coordinator_dies("removed"), WIDE),
-    "happy path": (happy_path, FAST),
-    "crash of a worker": (crash_of("worker"), FAST),
-    "crash of the initiator": (crash_of("cli"), FAST),
-    "hang": (hang, FAST),
-    "the lock held for longer than the threshold": (stopped_with_the_lock, FAST),
-    "contained crash": (contained(None), FAST),
-    "contained crash with fallback": (contained("instead"), FAST),
-    "nested calls five deep": (nested_five_deep, FAST),
-    "abort": (abort, FAST),
-    "two operations in one folder": (two_operations, FAST),
-    "nobody left": (nobody_left, FAST),
+Scenarios = dict[str, tuple[Callable[[Stage], None], Timing]]
+
+GROUPS: dict[str, Scenarios] = {
+    "many participants and dying coordinators": {
+        "fifty participants": (fifty, MANY),
+        "the coordinator dies when it has detected": (coordinator_dies("detected"), WIDE),
+        "the coordinator dies when others have cleaned up": (coordinator_dies("cleaned up"), WIDE),
+        "the coordinator dies when frames are removed": (coordinator_dies("removed"), WIDE),
+    },
+    "crashes and ends": {
+        "happy path": (happy_path, FAST),
+        "crash of a worker": (crash_of("worker"), FAST),
+        "crash of the initiator": (crash_of("cli"), FAST),
+        "nested calls five deep": (nested_five_deep, FAST),
+        "abort": (abort, FAST),
+        "two operations in one folder": (two_operations, FAST),
+    },
+    "stopped, contained and abandoned": {
+        "hang": (hang, FAST),
+        "the lock held for longer than the threshold": (stopped_with_the_lock, FAST),
+        "contained crash": (contained(None), FAST),
+        "contained crash with fallback": (contained("instead"), FAST),
+        "nobody left": (nobody_left, FAST),
+    },
 }
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
-    folder = tmp_path_factory.mktemp("processes")
+@pytest.mark.parametrize("group", GROUPS)
+def test_scenarios_with_real_processes(group: str, tmp_path: Path) -> None:
+    """Seed: Cleanup Mechanism, whole; rulings C2, C5, C6, C9, C10."""
 
     def play(name: str, scenario: Callable[[Stage], None], timing: Timing) -> None:
-        with contextlib.closing(Stage(folder / name.replace(" ", "-"), timing)) as stage:
+        with contextlib.closing(Stage(tmp_path / name.replace(" ", "-"), timing)) as stage:
             scenario(stage)
 
-    with ThreadPoolExecutor(max_workers=5) as stages:
-        yield {name: stages.submit(play, name, scenario, timing) for name, (scenario, timing) in SCENARIOS.items()}
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario_with_real_processes(outcomes: dict[str, Future[None]], name: str) -> None:
-    """Seed: Cleanup Mechanism, whole; rulings C5, C6, C9, C10."""
-    outcomes[name].result()
+    failures = []
+    with ThreadPoolExecutor() as stages:
+        playing = {
+            name: stages.submit(play, name, scenario, timing) for name, (scenario, timing) in GROUPS[group].items()
+        }
+        for name, outcome in playing.items():
+            error = outcome.exception()
+            if isinstance(error, Exception):
+                error.add_note(f"scenario: {name}")
+                failures.append(error)
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} scenarios failed", failures)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from .errors import OperationFailedError, WorkerFailedError
 from .ledger import Ledger
 from .operation import Operation
-from .workers import stop_process, worker_environment
+from .workers import Child, stop_process, worker_environment
 
 EXIT_OPERATION_FAILED = 75  # EX_TEMPFAIL: the operation failed under the program; try again in a new one
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -87,13 +87,8 @@ async def _run_call(operation: Operation, command: Sequence[str], title: str, fa
 
 def _forward_signals(process: asyncio.subprocess.Process) -> None:
     loop = asyncio.get_running_loop()
-
-    def forward(number: int) -> None:
-        if process.returncode is None:
-            process.send_signal(number)
-
     for number in _FORWARDED:
-        loop.add_signal_handler(number, forward, number)
+        loop.add_signal_handler(number, Child(process).signal_if_alive, number)
 
 
 def _die_with_parent() -> Callable[[], None] | None:

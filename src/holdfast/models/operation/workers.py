@@ -7,6 +7,7 @@ and a talkative worker cannot fill memory. The worker finds the operation in its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import tempfile
@@ -37,6 +38,23 @@ class Command:
     on_exit: Callable[[int], Maybe[None]] | None = None
 
 
+class Child:
+    """Signals a child without waiting for it: asyncio's own `send_signal` may reap a child that has just died, and
+    its exit code is then lost to the event loop, which reports 255."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    def send_signal(self, signal: int) -> None:
+        if self._process.returncode is not None:
+            raise ProcessLookupError(f"process {self._process.pid} has ended")
+        os.kill(self._process.pid, signal)
+
+    def signal_if_alive(self, signal: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.send_signal(signal)
+
+
 def worker_environment(part: Participation, env: Mapping[str, str] | None) -> dict[str, str]:
     """The given environment (or this process's own) and where the operation is."""
     return {
@@ -58,7 +76,7 @@ async def run_file_result_worker(
     stale = _identity(result_path)  # a file left by an earlier run is no result
     with tempfile.TemporaryFile() as output:
         process = await _start(part, command, stdout=output, stderr=output)
-        call.attach_process(process)
+        call.attach_process(Child(process))
         try:
             exited = asyncio.ensure_future(process.wait())
             while not exited.done():
@@ -83,7 +101,7 @@ async def run_stdio_worker(
     """Run to the end; what it printed on stdout is the result."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         process = await _start(part, command, stdout=stdout, stderr=stderr)
-        call.attach_process(process)
+        call.attach_process(Child(process))
         try:
             await process.wait()
         finally:
@@ -100,11 +118,11 @@ async def stop_process(part: Participation, process: asyncio.subprocess.Process)
     exited = asyncio.ensure_future(process.wait())
     grace = asyncio.ensure_future(part.world.time.sleep(part.world.timing.stop_grace_ms / 1000))
     if process.returncode is None:
-        _signal(process, signal.SIGTERM)
+        Child(process).signal_if_alive(signal.SIGTERM)
     await asyncio.wait({exited, grace}, return_when=asyncio.FIRST_COMPLETED)
     grace.cancel()
     if not exited.done():
-        _signal(process, signal.SIGKILL)
+        Child(process).signal_if_alive(signal.SIGKILL)
     return await exited
 
 
@@ -132,13 +150,6 @@ async def _end(part: Participation, process: asyncio.subprocess.Process, command
     if command.on_exit is not None:
         await resolve(command.on_exit(exit_code))
     return exit_code
-
-
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    try:
-        process.send_signal(number)
-    except ProcessLookupError:
-        return
 
 
 def _failure(command: Command, exit_code: int, output: IO[bytes], what: str) -> WorkerFailedError:
