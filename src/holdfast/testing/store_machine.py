@@ -16,6 +16,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
@@ -51,10 +52,11 @@ _spec = st.builds(
     scope=st.integers(0, len(ops.SCOPES) - 1),
     is_foreign=st.sampled_from([False, False, False, True]),
     paused=st.sampled_from([False, False, False, False, True]),
+    cleans_up=st.sampled_from([False, False, True]),
 )
 _outcome = st.builds(
     Outcome,
-    kind=st.sampled_from([*OUTCOMES, "next", "keep", *["children", "await"] * 3]),
+    kind=st.sampled_from([*OUTCOMES, "next", "keep", *["children", "await", "call"] * 3]),
     names=st.sampled_from([("x",), ("x", "y")]),
     delay=_seconds,
     wake_after=_deadline,
@@ -62,6 +64,7 @@ _outcome = st.builds(
     child_key=_key,
     child_unique=_unique,
     quorum=st.sampled_from([None, None, 1, 2]),
+    wait_children=st.integers(0, 3),
     consumes=st.booleans(),
     ignores=st.booleans(),
     signal_to=st.none() | _number,
@@ -172,8 +175,15 @@ class History:
             self._play(op)
 
     def _flush(self) -> None:
-        if claims := self._claims(5):
-            self._play(ops.Flush(tuple((number, self._draw(_outcome)) for number in claims)))
+        commits = []
+        for number in self._claims(5):
+            outcome = self._draw(_outcome)
+            # A barrier of what cleans up is nobody's case: machines do not, and workflows have no barriers.
+            if outcome.kind == "children" and self._world.cleans_up(number):
+                outcome = msgspec.structs.replace(outcome, kind="call")
+            commits.append((number, outcome))
+        if commits:
+            self._play(ops.Flush(tuple(commits)))
 
     def _deliver(self) -> None:
         if numbers := self._executions(3):
@@ -260,11 +270,6 @@ class History:
         self._play(ops.Pick(0, ops.PLENTY))
         picked = range(first, len(self._world.claims))
         self._play(ops.Flush(tuple((number, Outcome(kind="done")) for number in picked)))
-        if not picked:
-            # Who sleeps without a deadline sleeps for ever, as it asked to, and its parent with it.
-            views = self._run(self._world.views())
-            asleep = [number for number, view in enumerate(views) if view.status is Status.AWAITING_PROMISE]
-            self._play(ops.Cancel(tuple(asleep), False))
 
 
 def _differences(views: list[ExecutionView], others: list[ExecutionView]) -> list[str]:

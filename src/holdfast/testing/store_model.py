@@ -10,15 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from holdfast.core.identity import PromiseId
 from holdfast.core.status import PARKED, Status
 from holdfast.store.values import Delivery, ExecutionView, NewExecution
 from holdfast.testing import store_ops as ops
 from holdfast.testing.clock import VirtualClock
-from holdfast.testing.hand import row as hand_row
-from holdfast.testing.store_ops import KEYED_QUEUE, LEASE_SECONDS, LIMITED_QUEUE, MAX_CRASHES, NAMES, Outcome, new_row
+from holdfast.testing.store_ops import LEASE_SECONDS, LIMITED_QUEUE, MAX_CRASHES, NAMES, Outcome, new_row
 
-Sent = tuple[int, str, str]  # number, name, payload
+Sent = tuple[int, str, str, bool]  # number, name, payload, whether it is the end of a child
 
 
 @dataclass
@@ -77,6 +75,7 @@ class Claim:
     attempt: int
     next_child: int
     inbox: tuple[Sent, ...]
+    knows_of_cancel: bool
 
 
 class Model:
@@ -212,11 +211,11 @@ class Model:
 
     def _claim(self, worker: str, row: Row) -> object:
         assert row.attempt is not None
-        self.claims.append(Claim(worker, row, row.epoch, row.attempt, row.next_child, tuple(row.inbox)))
+        inbox, asked = tuple(row.inbox), row.cancel_requested
+        self.claims.append(Claim(worker, row, row.epoch, row.attempt, row.next_child, inbox, asked))
         counters = (row.epoch, row.revision, row.attempt, row.crashes, row.barrier_round, row.next_child)
         flags = (row.timed_out, row.children_ready, row.cancel_requested, row.parent is not None)
-        inbox = [(name, payload) for _, name, payload in row.inbox]
-        return row.new.promise, row.step, row.state, counters, flags, inbox
+        return row.new.promise, row.step, row.state, counters, flags, self.inbox(row.number)
 
     def _candidates(self, op: ops.Pick) -> list[Row]:
         def place(row: Row) -> tuple[int, datetime, int]:
@@ -271,8 +270,10 @@ class Model:
         diverted = {number: self._advance_row(number, outcome) for _, number, outcome, is_held in held if is_held}
         children: dict[int, list[bool]] = {}
         for _, number, outcome, is_held in held:
-            if is_held and outcome.kind == "children" and not diverted[number]:
-                children[number] = self._spawn(self.claims[number], outcome)
+            row = self.claims[number].row
+            # What cleans up has journaled its calls in this very commit, so they are started.
+            if is_held and outcome.kind in ("children", "call") and (not diverted[number] or row.new.cleans_up):
+                children[number] = self._spawn(number, outcome)
         for _, _, outcome, is_held in held:
             if is_held and outcome.signal_to is not None:
                 target = targets[outcome.signal_to % len(targets)]
@@ -302,9 +303,10 @@ class Model:
             row.attempt = claim.attempt + 1
         else:
             row.attempt, row.crashes = 0, 0
-            row.awaits = outcome.names if outcome.kind == "await" else None
+            row.awaits = outcome.names if outcome.kind in ("await", "call", "sleep") else None
             row.timed_out = row.children_ready = False
-        if outcome.kind in ("next", "keep", "await", "children", "sleep"):
+            row.pending = 0
+        if outcome.kind in ("next", "keep", "await", "children", "call", "sleep"):
             row.step = f"s{number}"
         if outcome.kind in ("next", "keep"):
             row.state = str(number)
@@ -317,13 +319,16 @@ class Model:
             "keep": Status.RUNNABLE if row.paused else Status.EXECUTING,
             "await": Status.AWAITING_SIGNAL,
             "children": Status.AWAITING_CHILDREN,
+            "call": Status.AWAITING_PROMISE,
             "sleep": Status.AWAITING_PROMISE,
             "done": Status.DONE,
             "fail": Status.FAILED,
             "cancel": Status.CANCELLED,
             "strand": Status.STRANDED,
         }[outcome.kind]
-        diverted = row.cancel_requested and not status.is_terminal and status is not Status.EXECUTING
+        is_told = row.new.cleans_up and claim.knows_of_cancel
+        asked = row.cancel_requested and not is_told and not status.is_terminal
+        diverted = asked and status is not Status.EXECUTING
         row.move(Status.RUNNABLE if diverted else status)
         if diverted or (outcome.kind == "keep" and row.paused):
             row.eligible_at = self.now if diverted else None
@@ -331,22 +336,15 @@ class Model:
             row.wake_at = self.now + timedelta(seconds=outcome.wake_after)
         return diverted
 
-    def _spawn(self, claim: Claim, outcome: Outcome) -> list[bool]:
+    def _spawn(self, number: int, outcome: Outcome) -> list[bool]:
+        claim = self.claims[number]
         row = claim.row
-        row.barrier_round += 1
-        parent = PromiseId.from_bytes(row.new.promise)
-        created = []
-        for n in range(outcome.children):
-            new = hand_row(
-                "child",
-                promise=parent.child(claim.next_child + n).to_bytes(),
-                name=NAMES[0],
-                queue=KEYED_QUEUE,
-                partition_key=outcome.child_key,
-                unique_key=outcome.child_unique,
-                unique_scope=ops.SCOPES[0] if outcome.child_unique is not None else (),
-            )
-            created.append(self._insert(new, row, row.barrier_round)[1])
+        is_barrier = outcome.kind == "children"
+        row.barrier_round += is_barrier
+        children = ops.child_specs(row.new.promise, claim.next_child, number, outcome)
+        created = [self._insert(new, row, row.barrier_round)[1] for new in children]
+        if not is_barrier:
+            return created
         row.next_child += outcome.children
         row.pending = min(sum(created), outcome.quorum or sum(created))
         if row.pending == 0:
@@ -359,12 +357,19 @@ class Model:
         row.inbox.clear()
         row.dedup_keys.clear()
         parent = row.parent
-        if parent is None or parent.status is not Status.AWAITING_CHILDREN or parent.barrier_round != row.parent_round:
+        if parent is None or parent.status.is_terminal:
             return
-        parent.pending -= 1
-        if parent.pending == 0:
-            parent.children_ready = True
-            self._wake(parent)
+        if row.new.reports:
+            self._sent += 1
+            parent.inbox.append((self._sent, row.new.promise.hex(), str(row.status), True))
+            is_waiting = parent.status is Status.AWAITING_PROMISE and parent.pending > 0
+        else:
+            is_waiting = parent.status is Status.AWAITING_CHILDREN and parent.barrier_round == row.parent_round
+        if is_waiting:
+            parent.pending -= 1
+            if parent.pending == 0:
+                parent.children_ready = not row.new.reports
+                self._wake(parent)
 
     def _wake(self, row: Row) -> None:
         row.move(Status.RUNNABLE)
@@ -372,11 +377,15 @@ class Model:
 
     def _recheck(self, claim: Claim, outcome: Outcome) -> None:
         row = claim.row
-        if row.status is not Status.AWAITING_SIGNAL:
+        if row.status not in (Status.AWAITING_SIGNAL, Status.AWAITING_PROMISE):
             return
+        if outcome.kind == "call" and outcome.wait_children:
+            row.pending = max(outcome.wait_children - sum(sent[3] for sent in row.inbox), 0)
+            if row.pending == 0:
+                self._wake(row)
         ignored = {sent[0] for sent in claim.inbox} if outcome.ignores else set()
         assert row.awaits is not None
-        if any(name in row.awaits and number not in ignored for number, name, _ in row.inbox):
+        if any(sent[1] in row.awaits and sent[0] not in ignored and not sent[3] for sent in row.inbox):
             self._wake(row)
 
     # ------------------------------------------------------------------ signals and time
@@ -389,7 +398,7 @@ class Model:
                 return Delivery.DUPLICATE
             row.dedup_keys.add(dedup)
         self._sent += 1
-        row.inbox.append((self._sent, name, payload))
+        row.inbox.append((self._sent, name, payload, False))
         if row.awaits is not None and name in row.awaits:
             row.timed_out = False
             if row.status.is_parked:
@@ -425,10 +434,14 @@ class Model:
         ended = []
         for number in sorted(reached):
             row = self.rows[number]
-            if row.status is Status.EXECUTING:
+            if row.status.is_terminal:
+                continue
+            if row.status is Status.EXECUTING or row.new.cleans_up:
+                if not row.cancel_requested and row.status in PARKED | {Status.RUNNABLE}:
+                    self._wake(row)
                 row.cancel_requested = True
                 row.paused = False  # a cancel is not held up by a pause
-            elif not row.status.is_terminal:
+            else:
                 row.move(Status.CANCELLED)
                 ended.append(row)
         for row in ended:
@@ -497,4 +510,4 @@ class Model:
             yield "children_pending", view.children_pending, row.pending
 
     def inbox(self, number: int) -> list[tuple[str, str]]:
-        return [(name, payload) for _, name, payload in self.rows[number].inbox]
+        return [(name, payload) for _, name, payload, _ in self.rows[number].inbox]

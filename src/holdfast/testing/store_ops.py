@@ -8,10 +8,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import LIVE, Status
 from holdfast.store.base import Store, handler_of
 from holdfast.store.effects import (
@@ -23,8 +26,17 @@ from holdfast.store.effects import (
     RecordTransition,
     SpawnExecutions,
 )
-from holdfast.store.values import ExecutionClaim, ExecutionView, NewExecution, NewSignal, QueueRoom, QueueSettings
-from holdfast.testing.hand import KIND, child_rows, row
+from holdfast.store.values import (
+    CHILD,
+    ExecutionClaim,
+    ExecutionView,
+    NewExecution,
+    NewSignal,
+    QueueRoom,
+    QueueSettings,
+    Signal,
+)
+from holdfast.testing.hand import KIND, row
 from holdfast.testing.stores import Stores
 
 # Partition keys stay in the first queue and limits in the second: which of the two holds a key's head up where they
@@ -55,6 +67,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     scope: int = 0
     is_foreign: bool = False
     paused: bool = False
+    cleans_up: bool = False
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -68,6 +81,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     child_key: str | None = None
     child_unique: bytes | None = None
     quorum: int | None = None
+    wait_children: int = 0  # of a call: how many ends of children to wait for
     consumes: bool = False  # all of the inbox that the claim shows
     ignores: bool = False  # the same, at parking (ruling E3)
     signal_to: int | None = None
@@ -76,7 +90,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     records: bool = False
 
 
-OUTCOMES = ("next", "keep", "replay", "await", "children", "sleep", "done", "fail", "cancel", "strand")
+# "children" are in a barrier, as a machine's; those of a "call" report, as a workflow's.
+OUTCOMES = ("next", "keep", "replay", "await", "children", "call", "sleep", "done", "fail", "cancel", "strand")
 
 
 class Start(Struct, frozen=True):
@@ -190,6 +205,7 @@ def new_row(number: int, spec: Spec) -> NewExecution:
         unique_key=spec.unique,
         unique_scope=SCOPES[spec.scope] if spec.unique is not None else (),
         paused=spec.paused,
+        cleans_up=spec.cleans_up,
     )
 
 
@@ -217,7 +233,12 @@ class World:
         return [view for view in views if view is not None]
 
     async def inbox(self, promise: bytes) -> list[tuple[str, str]]:
-        return [(signal.name, signal.payload) for signal in await self.store.inbox(promise)]
+        return _read(await self.store.inbox(promise))
+
+    def cleans_up(self, number: int) -> bool:
+        """Whether the execution of a claim cleans up after a cancel."""
+        promise = self.claims[number][1].promise
+        return any(new.cleans_up for new in self.rows if new.promise == promise)
 
     # ------------------------------------------------------------------ starting and working
 
@@ -255,7 +276,7 @@ class World:
 
     @staticmethod
     def _seen(claim: ExecutionClaim) -> object:
-        inbox = [(signal.name, signal.payload) for signal in claim.inbox]
+        inbox = _read(claim.inbox)
         flags = (claim.timed_out, claim.children_ready, claim.cancel_requested, claim.has_parent)
         counters = (claim.epoch, claim.revision, claim.attempt, claim.crashes, claim.barrier_round, claim.next_child)
         return claim.promise, claim.step, claim.state, counters, flags, inbox
@@ -265,7 +286,7 @@ class World:
         by_worker: dict[str, list[tuple[int, Commit, list[NewExecution]]]] = {}
         for place, (number, outcome) in enumerate(op.commits):
             worker, claim = self.claims[number]
-            children = list(_children(claim, outcome))
+            children = list(child_specs(claim.promise, claim.next_child, number, outcome))
             commit = Commit(claim, self._effects(claim, outcome, number, children))
             by_worker.setdefault(worker, []).append((place, commit, children))
         for worker, commits in by_worker.items():
@@ -284,6 +305,8 @@ class World:
             effects.append(ConsumeSignals(tuple(signal.id for signal in claim.inbox)))
         if outcome.kind == "children":
             effects.append(SpawnExecutions(tuple(children), outcome.quorum))
+        if outcome.kind == "call":
+            effects.append(SpawnExecutions(tuple(children), barrier=False))
         if outcome.signal_to is not None:
             target = self.rows[outcome.signal_to % len(self.rows)].promise
             effects.append(DeliverSignal(NewSignal(target, outcome.signal_name, '"flush"', outcome.signal_dedup)))
@@ -349,22 +372,35 @@ class World:
         return None
 
 
-def _children(claim: ExecutionClaim, outcome: Outcome) -> tuple[NewExecution, ...]:
-    if outcome.kind != "children":
-        return ()
-    return child_rows(
-        claim,
-        outcome.children,
-        name=NAMES[0],
-        queue=KEYED_QUEUE,
-        partition_key=outcome.child_key,
-        unique_key=outcome.child_unique,
-        unique_scope=SCOPES[0] if outcome.child_unique is not None else (),
-    )
+def _read(inbox: Iterable[Signal]) -> list[tuple[str, str]]:
+    """Name and payload; of the end of a child, its promise and status (how JSON is spaced is a store's own)."""
+    return [
+        (signal.name, json.loads(signal.payload)["status"] if signal.kind == CHILD else signal.payload)
+        for signal in inbox
+    ]
+
+
+def child_specs(parent: bytes, next_child: int, number: int, outcome: Outcome) -> Iterator[NewExecution]:
+    """The children that claim `number` spawns. A workflow counts by its journal; here its calls count by claims."""
+    if outcome.kind not in ("children", "call"):
+        return
+    first = next_child if outcome.kind == "children" else 1_000 + 10 * number
+    for n in range(first, first + outcome.children):
+        yield row(
+            "child",
+            promise=PromiseId.from_bytes(parent).child(n).to_bytes(),
+            name=NAMES[0],
+            queue=KEYED_QUEUE,
+            partition_key=outcome.child_key,
+            unique_key=outcome.child_unique,
+            unique_scope=SCOPES[0] if outcome.child_unique is not None else (),
+            reports=outcome.kind == "call",
+        )
 
 
 def _advance(claim: ExecutionClaim, outcome: Outcome, number: int) -> AdvanceExecution:
     step, state = f"s{number}", str(number)
+    ignore = tuple(signal.id for signal in claim.inbox) if outcome.ignores else ()
     match outcome.kind:
         case "next":
             return AdvanceExecution(status=Status.RUNNABLE, step=step, state=state, delay=outcome.delay)
@@ -375,7 +411,6 @@ def _advance(claim: ExecutionClaim, outcome: Outcome, number: int) -> AdvanceExe
                 status=Status.RUNNABLE, attempt=claim.attempt + 1, delay=outcome.delay, progress=False
             )
         case "await":
-            ignore = tuple(signal.id for signal in claim.inbox) if outcome.ignores else ()
             return AdvanceExecution(
                 status=Status.AWAITING_SIGNAL,
                 step=step,
@@ -385,8 +420,23 @@ def _advance(claim: ExecutionClaim, outcome: Outcome, number: int) -> AdvanceExe
             )
         case "children":
             return AdvanceExecution(status=Status.AWAITING_CHILDREN, step=step, wake_after=outcome.wake_after)
+        case "call":
+            return AdvanceExecution(
+                status=Status.AWAITING_PROMISE,
+                step=step,
+                awaits=outcome.names,
+                ignore=ignore,
+                wake_after=outcome.wake_after,
+                wait_children=outcome.wait_children,
+            )
         case "sleep":
-            return AdvanceExecution(status=Status.AWAITING_PROMISE, step=step, wake_after=outcome.wake_after)
+            return AdvanceExecution(
+                status=Status.AWAITING_PROMISE,
+                step=step,
+                awaits=outcome.names,
+                ignore=ignore,
+                wake_after=outcome.wake_after,
+            )
         case "done":
             return AdvanceExecution(status=Status.DONE, result=state)
         case "fail":
