@@ -155,6 +155,12 @@ class Rig:
         promise = target if isinstance(target, PromiseId) else target.id
         return [line_of(event, str(promise)) for event in await self.events(target)]
 
+    async def until(self, target: Handle[Any] | PromiseId, event: str) -> None:
+        """Let others run until the journal has such an event."""
+        async with asyncio.timeout(20):
+            while not any(line.startswith(event) for line in await self.lines(target)):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
     async def check_journals(self) -> None:
         """Every journal of the ledger keeps every rule."""
         store = self.stores.store
@@ -187,12 +193,10 @@ def line_of(event: Event, root: str) -> str:
     """`InvokeStarted root.1 attempt=1`: what the seed's examples show of an event."""
     facts = facts_of(event)
     shown = [facts["event"]]
-    for name in ("join_set_id", "promise_id"):
-        if name in facts:
-            shown.append(facts[name].replace(root, "root"))
-    for name in ("function_name", "signal_name", "reason"):
-        if name in facts:
-            shown.append(facts[name].rpartition(".")[2] if name == "function_name" else facts[name])
+    shown += [facts[name].replace(root, "root") for name in ("join_set_id", "promise_id") if name in facts]
+    if "function_name" in facts:
+        shown.append(facts["function_name"].rpartition(".")[2])
+    shown += [facts[name] for name in ("signal_name", "reason") if name in facts]
     if "waiting_on" in facts:
         shown.append("[" + ", ".join(pid.replace(root, "root") for pid in facts["waiting_on"]) + "]")
         signals = [signal["signal_name"] for signal in facts["signals"]]

@@ -7,7 +7,7 @@ nothing else is ever yielded. A call takes its number in the journal when it is 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -183,7 +183,7 @@ class Combination(Generic[T]):
         self._kind: AwaitKind = kind
         self._members = members
 
-    def __await__(self) -> Generator[Wait, None, Any]:
+    def __await__(self) -> Generator[Wait, None, T]:
         session = self._session
         session.must_be_current()
         open_signals = [m for m in self._members if isinstance(m, SignalPromise) and m._value is UNSET]
@@ -192,9 +192,9 @@ class Combination(Generic[T]):
         if not session.is_ready(self._kind, ids, signals):
             yield Wait(self._kind, ids, signals)
         if self._kind == "All":
-            return [self._settled(member).result() for member in self._members]
+            return cast(T, [self._settled(member).result() for member in self._members])
         winner = session.first_of(ids)
-        return self._settled(self._members[ids.index(winner)])
+        return cast(T, self._settled(self._members[ids.index(winner)]))
 
     def _settled(self, member: Any) -> Completed[Any]:
         member._settle()

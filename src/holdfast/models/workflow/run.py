@@ -113,8 +113,8 @@ class Run:
             parent = None if claim.parent is None else str(PromiseId.from_bytes(claim.parent))
             session.start(self._definition.digest, claim.state, parent, claim.idempotency_key, claim.version)
         self._ingest(claim.inbox)
+        session.receive_wanted()  # before timers: a signal that came in time does not lose to a worker that came late
         session.fire_timers(claim.picked_at_us)
-        session.receive_wanted()
         if claim.cancel_requested:
             session.request_cancel(claim.cancel_reason or "cancelled")
         return True
@@ -211,7 +211,7 @@ class Run:
         """The common case: the body waits for this one call. It runs in the claim's own asyncio task."""
         if not await self._begin([call]) or call.promise_id not in self._session.open_calls:
             return not self._is_over
-        if self._session.is_cancel_pending:
+        if self._session.awaits_cancel():
             return True
         self._in_place = asyncio.current_task()
         try:
@@ -222,7 +222,7 @@ class Run:
         if self._is_interrupted and not isinstance(outcome, Ok):
             # The cancel comes first: the body is to hear of it, not of a call that failed because of it.
             await self._look_outside()
-        if not self._session.is_cancel_pending:
+        if not self._session.awaits_cancel():
             self._settle(call, outcome)
         elif isinstance(outcome, Ok):
             self._session.completed(call, outcome)
@@ -238,7 +238,7 @@ class Run:
         """Several calls at once; each result is committed as it comes."""
         if not await self._begin(todo):
             return False
-        if self._session.is_cancel_pending:
+        if self._session.awaits_cancel():
             return True
         loop = asyncio.get_running_loop()
         for call in todo:
@@ -286,7 +286,7 @@ class Run:
         # Started is not part of this commit: should it pause the execution, the call has not begun.
         if (session.decided or session.spawned) and not await self._commit():
             return False
-        if session.is_cancel_pending:  # heard of with that commit: the body hears of it before anything begins
+        if session.awaits_cancel():  # heard of with that commit: the body hears of it before anything begins
             return True
         must_count = False
         for call in calls:
@@ -389,8 +389,8 @@ class Run:
         """Take in what came while calls are in flight."""
         store = self._engine.store
         self._ingest(await store.inbox(self._claim.promise))
-        self._session.fire_timers(self._now_us())
         self._session.receive_wanted()
+        self._session.fire_timers(self._now_us())
         view = await store.get(self._claim.promise)
         if view is not None and view.cancel_requested and not self._session.is_finished:
             self._session.request_cancel(view.cancel_reason or "cancelled")

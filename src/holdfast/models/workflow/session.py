@@ -419,7 +419,7 @@ class Session:
 
     def _cancel_before_signal(self) -> None:
         """A pending cancel reaches the body before a signal takes a number, which only its wait would record."""
-        if self.is_cancel_pending and self.next >= self.children_at_cancel and CURRENT.session is self:
+        if self.awaits_cancel() and self.next >= self.children_at_cancel and CURRENT.session is self:
             self._reach_cancel()
 
     def begin_join_set(self) -> str:
@@ -483,7 +483,7 @@ class Session:
 
     def is_ready(self, kind: AwaitKind, ids: Sequence[str], signals: tuple[SignalWait, ...] = ()) -> bool:
         """Whether the body may go on at once. Raises `Cancelled` where a cancel reaches the body here."""
-        if self.is_cancel_pending and not self._settled_before(kind, ids, self.cancel_sequence):
+        if self.awaits_cancel() and not self._settled_before(kind, ids, self.cancel_sequence):
             self._reach_cancel()
         if not self._settled_before(kind, ids, None):
             return False
@@ -498,8 +498,7 @@ class Session:
             self.append(ExecutionResumed(**self._event()))
         return True
 
-    @property
-    def is_cancel_pending(self) -> bool:
+    def awaits_cancel(self) -> bool:
         """Whether a cancel was requested that the body has not heard of."""
         return self.cancel_sequence is not None and not self.cancel_raised
 
@@ -610,7 +609,7 @@ class Session:
         """Whether `drive` would get anywhere."""
         if self.wait is None:
             return True
-        if self.is_cancel_pending:
+        if self.awaits_cancel():
             return True
         return self._settled_before(self.wait.kind, self.wait.waiting_on, None)
 
@@ -672,7 +671,7 @@ class Session:
 
     def _must_throw_cancel(self) -> bool:
         waiting = self.wait
-        if waiting is None or not self.is_cancel_pending:
+        if waiting is None or not self.awaits_cancel():
             return False
         return not self._settled_before(waiting.kind, waiting.waiting_on, self.cancel_sequence)
 
