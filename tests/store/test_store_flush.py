@@ -209,8 +209,8 @@ async def test_the_digest_is_of_the_code_that_last_ran_it(hand: Hand) -> None:
 async def test_columns_of_a_workflow_stay_where_none_is_given(hand: Hand) -> None:
     claim = await hand.take(row("a", attributes='{"a": 1}', idempotency_key="order-17"))
     assert (claim.attributes, claim.published, claim.beats) == ('{"a": 1}', None, None)
-    columns = {"beats": '{"c": 1}', "published": '{"p": 2}', "attributes": '{"a": 3}'}
-    await hand.apply(claim, AdvanceExecution(status=Status.EXECUTING, **columns))
+    written = AdvanceExecution(status=Status.EXECUTING, beats='{"c": 1}', published='{"p": 2}', attributes='{"a": 3}')
+    await hand.apply(claim, written)
     await hand.apply(claim, go())
     again = await hand.take()
     assert (again.attributes, again.published, again.beats) == ('{"a": 3}', '{"p": 2}', '{"c": 1}')

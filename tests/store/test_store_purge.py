@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.status import LIVE, TERMINAL, Status
-from holdfast.store.base import Store
+from holdfast.store.base import Store, handler_of
 from holdfast.store.effects import AdvanceExecution, Commit, ConsumeSignals, RecordTransition, SpawnExecutions
 from holdfast.store.values import Delivery, ExecutionClaim, ExecutionFilter, NewSignal, Retention
-from holdfast.testing.hand import Hand, child_rows, done, go, handler_of, keep, promise_of, row, wait_children
+from holdfast.testing.hand import Hand, child_rows, done, go, keep, promise_of, row, wait_children
 from holdfast.testing.stores import Stores
 
 DAY = 86_400.0

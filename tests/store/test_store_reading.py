@@ -139,8 +139,8 @@ async def test_every_given_field_narrows(hand: Hand, store: Store) -> None:
     names = {promise_of("a"): "a", promise_of("b"): "b", promise_of("c"): "c"}
     names |= {promise_of("d", "Other"): "d", promise_of("e", "Other"): "e"}
 
-    async def those(**where: str) -> str:
-        views = await everything(store, ExecutionFilter(**where), 2)
+    async def those(kind: str | None = None, name: str | None = None, queue: str | None = None) -> str:
+        views = await everything(store, ExecutionFilter(kind=kind, name=name, queue=queue), 2)
         return "".join(sorted(names[view.promise] for view in views))
 
     assert await those() == "abcde"

@@ -13,7 +13,7 @@ wake-up, a barrier without children, a key held by nobody) fails there.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,7 +30,7 @@ from holdfast.testing.store_ops import OUTCOMES, Op, Outcome, Spec, World
 from holdfast.testing.stores import Stores
 
 T = TypeVar("T")
-Run = Callable[[Awaitable[Any]], Any]
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 _number = st.integers(0, 10_000)
 _slot = st.integers(0, 2)
