@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
+import json
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any, Protocol
 import pytest
 
 from holdfast import App, Handle
+from holdfast.cli.main import run
 from holdfast.engine.settings import WorkerSettings
 from holdfast.models.machine.start import MachineStarter
 from holdfast.store import store_from_url
@@ -65,6 +69,20 @@ def holdfast_in_terminal(database: str, tmp_path: Path) -> Call:
     return lambda *arguments: in_terminal([*HOLDFAST, *arguments], folder=tmp_path, database=database)
 
 
+@pytest.fixture
+def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """The program inside this process, in an empty folder: for many forms of wrong use, each of which is quick."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_DATABASE", raising=False)
+
+    def call(*arguments: str) -> Ran:
+        code = run(arguments)
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    return call
+
+
 class Shop:
     """Starts orders and works on them in this process, until there is nothing to do."""
 
@@ -94,6 +112,14 @@ class Shop:
 
     def work(self) -> None:
         self.run(self._work)
+
+    def show(self, execution: str) -> dict[str, Any]:
+        """What `show --json` says, without a process of its own: to check what another command did."""
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            assert run(["show", execution, "--json", "--database", self._database]) == 0
+        found: dict[str, Any] = json.loads(printed.getvalue())
+        return found
 
     async def _work(self, app: App) -> None:
         worker = await app.make_worker(WorkerSettings(queues=[self.queue]))

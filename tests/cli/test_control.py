@@ -11,16 +11,16 @@ def test_signal_wakes_the_execution_that_awaits_it(holdfast: Call, orders: Shop)
     (waiting,) = orders.start("wait")
     ran = holdfast("signal", waiting[:10], "paid", '{"amount": 5}')
     assert (ran.code, ran.out) == (0, f"paid is in the inbox of Order/{waiting[:8]}\n")
-    assert holdfast("show", waiting, "--json").json["inbox"] == [{"name": "paid", "payload": {"amount": 5}}]
+    assert orders.show(waiting)["inbox"] == [{"name": "paid", "payload": {"amount": 5}}]
     orders.work()
-    assert holdfast("show", waiting, "--json").json["result"] == {"wish": "wait", "signals": ["paid"]}
+    assert orders.show(waiting)["result"] == {"wish": "wait", "signals": ["paid"]}
 
 
 def test_signal_without_a_payload_carries_null(holdfast: Call, orders: Shop) -> None:
     (waiting,) = orders.start("wait")
     answer = holdfast("signal", waiting, "paid", "--json").json
     assert answer == {"id": waiting, "label": f"Order/{waiting[:8]}", "signal": "paid", "delivery": "delivered"}
-    assert holdfast("show", waiting, "--json").json["inbox"] == [{"name": "paid", "payload": None}]
+    assert orders.show(waiting)["inbox"] == [{"name": "paid", "payload": None}]
 
 
 def test_signal_with_a_dedup_key_is_delivered_once(holdfast: Call, orders: Shop) -> None:
@@ -28,7 +28,7 @@ def test_signal_with_a_dedup_key_is_delivered_once(holdfast: Call, orders: Shop)
     deliveries = [holdfast("signal", waiting, "other", "--dedup-key", "k", "--json").json["delivery"] for _ in range(2)]
     assert deliveries == ["delivered", "duplicate"]
     assert "nothing was sent" in holdfast("signal", waiting, "other", "--dedup-key", "k").out
-    assert len(holdfast("show", waiting, "--json").json["inbox"]) == 1
+    assert len(orders.show(waiting)["inbox"]) == 1
 
 
 def test_signal_to_an_ended_execution_is_refused_with_exit_code_1(holdfast: Call, orders: Shop) -> None:
@@ -45,14 +45,14 @@ def test_a_payload_that_is_no_json_is_wrong_use(holdfast: Call, orders: Shop, pa
     ran = holdfast("signal", waiting, "paid", payload)
     assert ran.code == 2
     assert "is no JSON" in ran.err
-    assert holdfast("show", waiting, "--json").json["inbox"] == []
+    assert orders.show(waiting)["inbox"] == []
 
 
 def test_cancel_ends_what_nobody_works_on(holdfast: Call, orders: Shop) -> None:
     (waiting,) = orders.start("wait")
     ran = holdfast("cancel", waiting)
     assert (ran.code, ran.out) == (0, f"Order/{waiting[:8]} is cancelled\n")
-    assert holdfast("show", waiting, "--json").json["status"] == "cancelled"
+    assert orders.show(waiting)["status"] == "cancelled"
 
 
 def test_cancel_leaves_children_alone_unless_it_cascades(holdfast: Call, orders: Shop) -> None:
@@ -65,8 +65,7 @@ def test_cancel_leaves_children_alone_unless_it_cascades(holdfast: Call, orders:
     }
     assert holdfast("cancel", whole, "--cascade").code == 0
     statuses = {
-        child: holdfast("show", child, "--json").json["status"]
-        for child in (f"{alone}.0", f"{alone}.1", f"{whole}.0", f"{whole}.1")
+        child: orders.show(child)["status"] for child in (f"{alone}.0", f"{alone}.1", f"{whole}.0", f"{whole}.1")
     }
     assert list(statuses.values()) == ["awaiting_signal", "done", "cancelled", "done"]
 
@@ -83,19 +82,19 @@ def test_a_cascade_reaches_the_children_of_an_ended_parent(holdfast: Call, order
     holdfast("cancel", parent)
     ran = holdfast("cancel", parent, "--cascade")
     assert ran.code == 0
-    assert holdfast("show", f"{parent}.0", "--json").json["status"] == "cancelled"
+    assert orders.show(f"{parent}.0")["status"] == "cancelled"
 
 
 def test_a_paused_execution_waits_for_resume(holdfast: Call, orders: Shop) -> None:
     (order,) = orders.start("done", work=False)
     assert holdfast("pause", order).out == f"Order/{order[:8]} is paused\n"
     orders.work()
-    assert holdfast("show", order, "--json").json["status"] == "runnable"
+    assert orders.show(order)["status"] == "runnable"
     assert "paused" in holdfast("list", "--queue", orders.queue).out
     ran = holdfast("resume", order, "--json")
     assert ran.json == {"id": order, "label": f"Order/{order[:8]}", "status": "runnable", "paused": False}
     orders.work()
-    assert holdfast("show", order, "--json").json["status"] == "done"
+    assert orders.show(order)["status"] == "done"
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.cli.database import find_database
 from holdfast.cli.exits import CommandError, redacted
+from tests.cli.conftest import Call
 from tests.cli.processes import HOLDFAST, Ran, in_pipe
 
 SECRET = "hunter2"
@@ -122,8 +123,8 @@ def test_a_folder_that_does_not_exist_is_exit_code_4(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["mysql://x", "sqlite://", "redis://me:hunter2@host/0", "postgresql://h:port/x"])
-def test_a_url_of_no_known_store_is_wrong_use(tmp_path: Path, url: str) -> None:
-    ran = _list(tmp_path, "list", "--database", url)
+def test_a_url_of_no_known_store_is_wrong_use(in_process: Call, url: str) -> None:
+    ran = in_process("list", "--database", url)
     assert ran.code == 2
     assert len(ran.err.splitlines()) == 1
     assert SECRET not in ran.err

@@ -202,8 +202,8 @@ def test_an_ambiguous_prefix_is_exit_code_3_and_names_the_candidates(holdfast: C
 
 
 @pytest.mark.parametrize("given", ["abc", "not-an-id", "Order/", "12345678.x"])
-def test_what_cannot_be_an_id_is_wrong_use(holdfast: Call, orders: Shop, given: str) -> None:
-    orders.start("done", work=False)
-    ran = holdfast("show", given)
+def test_what_cannot_be_an_id_is_wrong_use(in_process: Call, given: str) -> None:
+    in_process("migrate")
+    ran = in_process("show", given)
     assert ran.code == 2
     assert len(ran.err.splitlines()) == 1

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import __version__
 from holdfast.cli.main import COMMANDS
+from tests.cli.conftest import Call
 from tests.cli.processes import HOLDFAST, environment, in_pipe, in_terminal
 
 
@@ -20,8 +21,8 @@ def test_help_lists_every_command_with_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "ops"])
-def test_every_command_has_help_and_the_shared_options(tmp_path: Path, command: str) -> None:
-    ran = in_pipe([*HOLDFAST, command, "--help"], folder=tmp_path)
+def test_every_command_has_help_and_the_shared_options(in_process: Call, command: str) -> None:
+    ran = in_process(command, "--help")
     assert ran.code == 0
     assert "--database URL" in ran.out
     assert "--json" in ran.out
@@ -43,13 +44,19 @@ def test_version(tmp_path: Path) -> None:
         (["demo", "--orders", "0"], "0 is not in the range"),
     ],
 )
-def test_wrong_use_explains_itself_in_one_line(tmp_path: Path, arguments: list[str], complaint: str) -> None:
-    ran = in_pipe([*HOLDFAST, *arguments], folder=tmp_path)
+def test_wrong_use_explains_itself_in_one_line(in_process: Call, arguments: list[str], complaint: str) -> None:
+    ran = in_process(*arguments)
     assert ran.code == 2
     assert ran.out == ""
     assert ran.err.startswith("holdfast: ")
     assert complaint in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_wrong_use_in_a_process_of_its_own(tmp_path: Path) -> None:
+    ran = in_pipe([*HOLDFAST, "lst"], folder=tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "holdfast: No such command 'lst'. (see `holdfast --help`)\n"
 
 
 def test_no_command_at_all_shows_the_help(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.queues import parse_rate
 from holdfast.store import store_from_url
 from tests.cli.conftest import Call, Shop
 from tests.cli.processes import HOLDFAST, in_pipe, in_terminal
@@ -66,19 +67,18 @@ def test_setting_one_limit_leaves_the_others(holdfast: Call, orders: Shop) -> No
 def test_nothing_is_taken_from_a_paused_queue(holdfast: Call, orders: Shop) -> None:
     holdfast("queues", "pause", orders.queue)
     (order,) = orders.start("done")
-    assert holdfast("show", order, "--json").json["status"] == "runnable"
+    assert orders.show(order)["status"] == "runnable"
     holdfast("queues", "resume", orders.queue)
     orders.work()
-    assert holdfast("show", order, "--json").json["status"] == "done"
+    assert orders.show(order)["status"] == "done"
 
 
 @pytest.mark.parametrize(
     ("text", "rate", "seconds"),
     [("5", 5, 1), ("2.5/s", 2.5, 1), ("20/m", 20, 60), ("7/90s", 7, 90), ("1/1h30m", 1, 5400)],
 )
-def test_a_rate_is_a_number_in_a_time(holdfast: Call, orders: Shop, text: str, rate: float, seconds: float) -> None:
-    answer = holdfast("queues", "set", orders.queue, "--rate", text, "--json").json
-    assert (answer["rate"], answer["rate_seconds"]) == (rate, seconds)
+def test_a_rate_is_a_number_in_a_time(text: str, rate: float, seconds: float) -> None:
+    assert parse_rate(text) == (rate, seconds)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,9 @@ def test_a_rate_is_a_number_in_a_time(holdfast: Call, orders: Shop, text: str, r
         (["--concurrency", "5", "--no-concurrency"], "contradict"),
     ],
 )
-def test_wrong_limits_are_wrong_use(tmp_path: Path, options: list[str], complaint: str) -> None:
-    ledger = str(tmp_path / "ledger.db")
-    in_pipe([*HOLDFAST, "migrate"], folder=tmp_path, database=ledger)
-    ran = in_pipe([*HOLDFAST, "queues", "set", "q", *options], folder=tmp_path, database=ledger)
+def test_wrong_limits_are_wrong_use(in_process: Call, options: list[str], complaint: str) -> None:
+    in_process("migrate")
+    ran = in_process("queues", "set", "q", *options)
     assert ran.code == 2
     assert complaint in ran.err
     assert len(ran.err.splitlines()) == 1
@@ -147,9 +146,9 @@ def test_gc_in_a_terminal(holdfast_in_terminal: Call, orders: Shop) -> None:
 
 
 @pytest.mark.parametrize("given", [[], ["--older-than", "long"], ["--older-than", "-1d"]])
-def test_gc_needs_an_age(holdfast: Call, orders: Shop, given: list[str]) -> None:
-    orders.start("done")
-    ran = holdfast("gc", *given)
+def test_gc_needs_an_age(in_process: Call, given: list[str]) -> None:
+    in_process("migrate")
+    ran = in_process("gc", *given)
     assert ran.code == 2
     assert len(ran.err.splitlines()) == 1
 

@@ -42,9 +42,9 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def _wait_for(holdfast: Call, order: str, status: str) -> None:
+def _wait_for(orders: Shop, order: str, status: str) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while holdfast("show", order, "--json").json["status"] != status:
+    while orders.show(order)["status"] != status:
         assert time.monotonic() < deadline, f"{order} never became {status}"
 
 
@@ -55,9 +55,9 @@ def test_a_worker_works_until_told_to_stop(holdfast: Call, database: str, orders
         assert first["event"] == "starting"
         assert (first["queues"], first["concurrency"], first["pid"]) == ([orders.queue], 5, process.pid)
         for order, status in zip(started, ("done", "done", "awaiting_signal"), strict=True):
-            _wait_for(holdfast, order, status)
+            _wait_for(orders, order, status)
         holdfast("signal", started[2], "paid")
-        _wait_for(holdfast, started[2], "done")
+        _wait_for(orders, started[2], "done")
         process.send_signal(signal.SIGTERM)
         assert json.loads(_line(process))["event"] == "stopped"
         assert process.wait(TIMEOUT_SECONDS) == 0
@@ -66,7 +66,7 @@ def test_a_worker_works_until_told_to_stop(holdfast: Call, database: str, orders
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_second_signal_stops_at_once_and_gives_back_what_is_at_work(
-    holdfast: Call, database: str, orders: Shop, number: signal.Signals
+    database: str, orders: Shop, number: signal.Signals
 ) -> None:
     (order,) = orders.start("hang", work=False)
     with worker(database, "--queue", orders.queue, "--drain", "1h") as process:
@@ -74,17 +74,15 @@ def test_the_second_signal_stops_at_once_and_gives_back_what_is_at_work(
         assert _line(process) == "hanging\n"
         process.send_signal(number)
         assert process.stderr is not None
-        assert "a second signal stops at once" in process.stderr.readline()
+        assert next(line for line in process.stderr if "a second signal stops at once" in line)
         process.send_signal(number)
         assert json.loads(_line(process))["event"] == "stopped"
         assert process.wait(TIMEOUT_SECONDS) == 0
-    shown = holdfast("show", order, "--json").json
+    shown = orders.show(order)
     assert (shown["status"], shown["step"], shown["attempt"]) == ("runnable", "work", 0)
 
 
-def test_a_step_in_a_thread_that_never_returns_cannot_keep_the_worker(
-    holdfast: Call, database: str, orders: Shop
-) -> None:
+def test_a_step_in_a_thread_that_never_returns_cannot_keep_the_worker(database: str, orders: Shop) -> None:
     async def start(app: object) -> str:
         handle: Handle[object] = await shop.Press.options(queue=orders.queue).start(shop.Basket("press"))
         return str(handle.id)
@@ -95,7 +93,7 @@ def test_a_step_in_a_thread_that_never_returns_cannot_keep_the_worker(
         assert _line(process) == "pressing\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_SECONDS) == 0
-    assert holdfast("show", order, "--json").json["status"] == "runnable"
+    assert orders.show(order)["status"] == "runnable"
 
 
 def test_a_worker_in_a_terminal_drains_on_ctrl_c(database: str, orders: Shop) -> None:

@@ -79,7 +79,7 @@ def set_queue(
     if concurrency is not None or no_concurrency:
         changes["concurrency"] = concurrency
     if rate is not None:
-        changes["rate"], changes["rate_seconds"] = _parse_rate(rate)
+        changes["rate"], changes["rate_seconds"] = parse_rate(rate)
     elif no_rate:
         changes["rate"], changes["rate_seconds"] = None, 1.0
     _change(call, name, changes)
@@ -132,7 +132,8 @@ def _rate_text(settings: QueueSettings) -> str:
     return "-" if settings.rate is None else f"{settings.rate:g}/{format_duration(settings.rate_seconds)}"
 
 
-def _parse_rate(text: str) -> tuple[float, float]:
+def parse_rate(text: str) -> tuple[float, float]:
+    """`100/m` as a number and its period in seconds."""
     number, slash, period = text.partition("/")
     try:
         rate = float(number)
