@@ -66,6 +66,10 @@ def execution_columns(given: Sequence[NewExecution], order: Sequence[int]) -> li
         sparse([row.digest for row in rows]),
         sparse([row.attributes for row in rows]),
         sparse([row.paused for row in rows]),
+        unset([row.idempotency_key for row in rows]),
+        sparse([row.reports for row in rows]),
+        sparse([row.cleans_up for row in rows]),
+        unset([row.deadline for row in rows]),
         [at + 1 for at in order],
     ]
 

@@ -1,8 +1,8 @@
 """A flush as one call: from commits to arrays, and from the answer to receipts.
 
-Commits that only write their own row, neither park nor end a child take the short routine; any other in the same
-flush sends all of them through the long one. Both get the commits in the order of their rows, so that no two flushes
-can wait for each other.
+Commits that only write their own row and journal, neither park nor end a child take the short routine; any other in the
+same flush sends all of them through the long one. Both get the commits in the order of their rows, so that no two
+flushes can wait for each other.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.core.clock import to_us
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.effects import (
     AdvanceExecution,
+    AppendJournal,
     Commit,
     ConsumeSignals,
     DeliverSignal,
@@ -44,10 +46,17 @@ class Call(NamedTuple):
 
 def is_plain(commit: Commit) -> bool:
     effects = commit.effects
-    if len(effects) != 1:
+    if len(effects) != 1 and (len(effects) != 2 or type(effects[1]) is not AppendJournal):
         return False
-    status = advance_of(commit).status
-    return status not in PARKED and not (commit.claim.parent_row is not None and status in TERMINAL)
+    write = advance_of(commit)
+    status = write.status
+    if status in PARKED or (commit.claim.parent_row is not None and status in TERMINAL):
+        return False
+    return not has_columns(write)
+
+
+def has_columns(write: AdvanceExecution) -> bool:
+    return write.beats is not None or write.published is not None or write.attributes is not None
 
 
 def build_call(commits: Sequence[Commit]) -> Call:
@@ -56,7 +65,7 @@ def build_call(commits: Sequence[Commit]) -> Call:
     if all(map(is_plain, ordered)):
         if len(ordered) == 1:
             return Call("flush_one", _one_row(ordered[0]), commits, order, None)
-        return Call("flush_plain", _own_columns(ordered), commits, order, None)
+        return Call("flush_plain", [*_own_columns(ordered), *_journal_columns(ordered)], commits, order, None)
     effects = Effects(ordered)
     return Call("flush", effects.arguments(), commits, order, effects)
 
@@ -85,6 +94,30 @@ def _own_columns(commits: Sequence[Commit]) -> list[Column]:
         unset([None if write.awaits is None else text_array(write.awaits) for write in writes]),
         unset([write.wake_after for write in writes]),
         unset([write.digest for write in writes]),
+        sparse([commit.claim.cancel_requested for commit in commits]),
+    ]
+
+
+def _journal_columns(commits: Sequence[Commit]) -> list[Column]:
+    """`p_added`, which counts the new events of each commit, and the segments."""
+    added = [0] * len(commits)
+    ords: list[int] = []
+    segments: list[AppendJournal] = []
+    for at, commit in enumerate(commits):
+        if len(commit.effects) > 1:
+            for effect in commit.effects:
+                if type(effect) is AppendJournal:
+                    added[at] += effect.count
+                    ords.append(at + 1)
+                    segments.append(effect)
+    if not segments:
+        return [(), (), (), (), ()]
+    return [
+        added,
+        ords,
+        [segment.first for segment in segments],
+        [segment.count for segment in segments],
+        [segment.body for segment in segments],
     ]
 
 
@@ -103,7 +136,17 @@ def _one_row(commit: Commit) -> list[object]:
         write.error,
         write.delay,
         write.digest,
+        claim.cancel_requested,
+        *_one_segment(commit),
     ]
+
+
+def _one_segment(commit: Commit) -> tuple[int | None, int | None, str | None]:
+    if len(commit.effects) == 1:
+        return None, None, None
+    segment = commit.effects[1]
+    assert type(segment) is AppendJournal, f"{type(segment).__name__} is not for the short way"
+    return segment.first, segment.count, segment.body
 
 
 class Effects:
@@ -112,6 +155,8 @@ class Effects:
     def __init__(self, commits: Sequence[Commit]) -> None:
         self.commits = commits
         self.parents: list[int] = []
+        self.column_ord: list[int] = []
+        self.columns: list[AdvanceExecution] = []
         self.ignore_ord: list[int] = []
         self.ignore_id: list[int] = []
         self.consume_ord: list[int] = []
@@ -136,12 +181,16 @@ class Effects:
                     self.ignore_id += effect.ignore
                     if effect.status in TERMINAL and commit.claim.parent_row is not None:
                         self.parents.append(commit.claim.parent_row)
+                    if has_columns(effect):
+                        self.column_ord.append(ord_)
+                        self.columns.append(effect)
                 case ConsumeSignals(ids):
                     self.consume_ord += [ord_] * len(ids)
                     self.consume_id += ids
-                case SpawnExecutions(rows, quorum):
-                    self.spawn_ord.append(ord_)
-                    self.spawn_quorum.append(quorum)
+                case SpawnExecutions(rows, quorum, barrier):
+                    if barrier:
+                        self.spawn_ord.append(ord_)
+                        self.spawn_quorum.append(quorum)
                     self.child_ord += [ord_] * len(rows)
                     self.children += rows
                 case DeliverSignal(signal):
@@ -155,6 +204,12 @@ class Effects:
         lines = self.lines
         return [
             *_own_columns(self.commits),
+            *_journal_columns(self.commits),
+            sparse([advance_of(commit).wait_children for commit in self.commits]),
+            self.column_ord,
+            [write.beats for write in self.columns],
+            [write.published for write in self.columns],
+            [write.attributes for write in self.columns],
             self.parents,
             self.ignore_ord,
             self.ignore_id,
@@ -179,9 +234,9 @@ def read_answer(call: Call, answer: Row) -> Flushed:
     """The receipts, in the order the commits were given."""
     if call.block == "flush_one":
         if answer["status"] is None:
-            return Flushed([Receipt(False)])
+            return Flushed([Receipt(False)], at_us=to_us(answer["at"]))
         receipt = Receipt(True, Status(answer["status"]), answer["cancel_requested"], answer["inbox"])
-        return Flushed([receipt], answer["woke"])
+        return Flushed([receipt], answer["woke"], to_us(answer["at"]))
     receipts = [Receipt(True, advance_of(commit).status) for commit in call.commits]
     for position, status, cancel in zip(
         answer["odd"] or (), answer["odd_status"] or (), answer["odd_cancel"] or (), strict=True
@@ -195,7 +250,7 @@ def read_answer(call: Call, answer: Row) -> Flushed:
         receipts[call.order[position - 1]] = Receipt(False)
     if call.effects is not None and call.effects.children:
         _add_children(call, call.effects, answer, receipts)
-    return Flushed(receipts, answer["woke"])
+    return Flushed(receipts, answer["woke"], to_us(answer["at"]))
 
 
 def _add_children(call: Call, effects: Effects, answer: Row, receipts: list[Receipt]) -> None:

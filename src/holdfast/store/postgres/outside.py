@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from holdfast.core.crashpoints import reach
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
+from holdfast.store.base import DEADLINE_EXCEEDED
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import queue_of, worker_of
 from holdfast.store.values import (
@@ -62,21 +63,25 @@ class Outside(Ledger):
     async def fire_timers(self, limit: int) -> Fired:
         reach("timers.before")
         async with self._connections.any("fire timers") as connection:
-            answer = await connection.fetchrow(self._sql["fire_timers"], limit)
+            answer = await connection.fetchrow(self._sql["fire_timers"], limit, DEADLINE_EXCEEDED)
         reach("timers.after")
         assert answer is not None, "fire_timers answers one row"
         if answer["woke"]:
             self._tell(Topic.WORK)
+        if answer["ended"]:
+            self._tell(Topic.ENDED)
         return Fired(answer["fired"], answer["next_due"], answer["fired"] >= limit)
 
     # ------------------------------------------------------------------ from outside
 
-    async def cancel(self, promises: Sequence[bytes], *, cascade: bool = False) -> list[Status | None]:
+    async def cancel(
+        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None
+    ) -> list[Status | None]:
         ranges = [PromiseId.from_bytes(promise).subtree_range() for promise in promises] if cascade else []
         reach("cancel.before")
         async with self._connections.any("cancel") as connection:
             rows = await connection.fetch(
-                self._sql["cancel"], promises, [low for low, _ in ranges], [high for _, high in ranges]
+                self._sql["cancel"], promises, [low for low, _ in ranges], [high for _, high in ranges], reason
             )
         reach("cancel.after")
         self._tell(Topic.WORK, Topic.ENDED)

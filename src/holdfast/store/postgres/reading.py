@@ -45,6 +45,9 @@ class Reading(Ledger):
     async def inbox(self, promise: bytes) -> list[Signal]:
         return [Signal(*row) for row in await self._rows("read an inbox", "inbox_of", promise)]
 
+    async def journal(self, promise: bytes) -> list[str]:
+        return [row[0] for row in await self._rows("read a journal", "journal_of", promise)]
+
     async def history(self, promise: bytes) -> list[Transition]:
         return [transition_of(row) for row in await self._rows("read a history", "history_of", promise)]
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import asyncpg
 
+from holdfast.core.clock import to_us
 from holdfast.core.identity import PATH_NUMBER_BYTES
 from holdfast.core.status import Status
 from holdfast.store.values import (
@@ -27,6 +28,8 @@ def claim_of(row: Row) -> ExecutionClaim:
     """A row of `pick_1` or `reclaim_1`."""
     awaits = row["awaits"]
     ids = row["signal_ids"]
+    promise: bytes = row["promise"]
+    parent = row["parent_id"]
     return ExecutionClaim(
         table=EXECUTIONS,
         row=row["id"],
@@ -39,22 +42,34 @@ def claim_of(row: Row) -> ExecutionClaim:
         priority=row["priority"],
         attempt=row["attempt"],
         partition_key=row["partition_key"],
-        promise=row["promise"],
+        promise=promise,
         revision=row["revision"],
         step=row["step"],
         state=row["state"],
         crashes=row["crashes"],
         digest=row["digest"],
         awaits=None if awaits is None else tuple(awaits),
-        inbox=() if ids is None else tuple(map(Signal, ids, row["signal_names"], row["signal_payloads"])),
+        inbox=() if ids is None else _signals(row),
         timed_out=row["timed_out"],
         children_ready=row["children_ready"],
         barrier_round=row["barrier_round"],
         next_child=row["next_child"],
         cancel_requested=row["cancel_requested"],
-        has_parent=row["parent_id"] is not None,
-        parent_row=row["parent_id"],
+        has_parent=parent is not None,
+        parent_row=parent,
+        parent=None if parent is None else promise[:-PATH_NUMBER_BYTES],
+        cancel_reason=row["cancel_reason"],
+        journal_length=row["journal_length"],
+        idempotency_key=row["idempotency_key"],
+        picked_at_us=to_us(row["picked_at"]),
+        beats=row["beats"],
+        published=row["published"],
+        attributes=row["attributes"],
     )
+
+
+def _signals(row: Row) -> tuple[Signal, ...]:
+    return tuple(map(Signal, row["signal_ids"], row["signal_names"], row["signal_payloads"], row["signal_kinds"]))
 
 
 def view_of(row: Row) -> ExecutionView:
@@ -95,6 +110,12 @@ def view_of(row: Row) -> ExecutionView:
         started_at=row["started_at"],
         ended_at=row["ended_at"],
         updated_at=row["updated_at"],
+        idempotency_key=row["idempotency_key"],
+        cancel_reason=row["cancel_reason"],
+        deadline_at=row["deadline_at"],
+        journal_length=row["journal_length"],
+        reports=row["reports"],
+        published=row["published"],
     )
 
 

@@ -8,6 +8,7 @@
 --   queues           limits that hold over all workers; a queue without a row has none
 --   listeners        who is idle and wants to be woken, and for what
 --   transitions      optional history of machines
+--   journal          what happened in workflows, a segment of events a commit; `journal_events` shows one event a row
 --   schema_version   one row: the migration and the routines this schema has
 --
 -- Functions are in routines/. There are no foreign keys: they tripled the cost of an insert. Times are the
@@ -66,12 +67,19 @@ create table {schema}.executions (
   unique_released boolean not null default false,
 
   cancel_requested boolean not null default false,
+  cancel_reason text,
   paused boolean not null default false,
+  reports boolean not null default false,
+  cleans_up boolean not null default false,
   wake_at timestamptz,
+  deadline_at timestamptz,
   journal_length bigint not null default 0,
   input_hash text not null,
+  idempotency_key text,
   digest text,
   attributes json,
+  published json,
+  beats json,
   inserted_at timestamptz not null,
   started_at timestamptz,
   ended_at timestamptz,
@@ -95,6 +103,9 @@ create index executions_blocked on {schema}.executions (partition_key, queue, pr
 -- What a worker holds; how much of a limited queue is in hand.
 create index executions_held on {schema}.executions (queue, locked_by) where status = 'executing';
 create index executions_timers on {schema}.executions (wake_at) where wake_at is not null;
+-- Deadlines of whole executions, until their cancel is requested.
+create index executions_deadline on {schema}.executions (deadline_at)
+  where deadline_at is not null and ended_at is null and not cancel_requested;
 create index executions_children on {schema}.executions (parent_id, parent_round) where parent_id is not null;
 create index executions_finished on {schema}.executions (ended_at) where ended_at is not null;
 -- What people look for, without the many that are merely done or about to run.
@@ -118,9 +129,10 @@ create trigger executions_release_unique_key before update on {schema}.execution
 create table {schema}.signals (
   id bigint generated always as identity primary key,
   target_id bigint not null,
+  kind text not null default 'signal',    -- or 'child': the end of a child, its name is the promise in hex
   name text not null,
   payload json not null,
-  dedup_key text not null,                -- 'u:' and the sender's, or 'a:' and one made up
+  dedup_key text not null,                -- 'u:' and the sender's, 'a:' and one made up, 'c:' and a child
   inserted_at timestamptz not null,
   constraint signals_dedup unique (target_id, dedup_key)
 );
@@ -175,3 +187,19 @@ create table {schema}.transitions (
   error json,
   primary key (execution_id, revision)
 );
+
+-- One row a commit that added events.
+create table {schema}.journal (
+  execution_id bigint not null,
+  first bigint not null,                  -- the sequence of the first event in it
+  count int not null,
+  body json not null,                     -- a segment
+  primary key (execution_id, first)
+);
+
+-- One event a row, for people and their queries.
+create view {schema}.journal_events as
+select e.promise, (v.event ->> 'sequence')::bigint as sequence, (v.event ->> 'timestamp')::timestamptz as timestamp,
+  v.event ->> 'event' as event, v.event as body
+from {schema}.journal j join {schema}.executions e on e.id = j.execution_id
+cross join lateral json_array_elements(j.body -> 'events') v(event);

@@ -124,6 +124,10 @@ class Work(Ledger):
             self._tell(Topic.WORK)
         return released
 
+    async def stirred(self, worker: str, rows: Sequence[int]) -> list[int]:
+        async with self._connections.any("look at held executions") as connection:
+            return [row[0] for row in await connection.fetch(self._sql["stirred"], worker, rows)]
+
     async def waiting_priority(self, queues: Sequence[str], handlers: Sequence[int]) -> int | None:
         async with self._connections.any("look for waiting work") as connection:
             priority: int | None = await connection.fetchval(self._sql["waiting_priority"], queues, handlers)

@@ -8,7 +8,8 @@ create or replace function {schema}.insert_1(
   p_promise bytea[], p_kind text[], p_name text[], p_version int[], p_handler bigint[], p_step text[],
   p_state json[], p_input_hash text[], p_queue text[], p_priority int[], p_partition_key text[],
   p_delay double precision[], p_at timestamptz[], p_unique_key bytea[], p_unique_scope text[], p_digest text[],
-  p_attributes json[], p_paused boolean[], p_rank int[], p_parent_id bigint[], p_parent_round int[], p_only int[] default null
+  p_attributes json[], p_paused boolean[], p_idempotency_key text[], p_reports boolean[], p_cleans_up boolean[],
+  p_deadline double precision[], p_rank int[], p_parent_id bigint[], p_parent_round int[], p_only int[] default null
 ) returns table (ord int, promise bytea, collided boolean, key_conflict boolean)
 language plpgsql as $$
 #variable_conflict use_column
@@ -26,24 +27,26 @@ begin
     with created as (
       insert into {schema}.executions as e (
         id, promise, kind, name, version, handler, step, state, input_hash, queue, priority, partition_key,
-        eligible_at, unique_key, unique_scope, unique_released, digest, attributes, paused,
-        parent_id, parent_round, inserted_at, updated_at
+        eligible_at, deadline_at, unique_key, unique_scope, unique_released, digest, attributes, paused,
+        idempotency_key, reports, cleans_up, parent_id, parent_round, inserted_at, updated_at
       )
       select
         v_ids[coalesce(g.rank, g.ord)], g.promise, g.kind, g.name, g.version, g.handler, g.step, g.state, g.input_hash,
         g.queue, g.priority, g.partition_key, greatest(v_now + coalesce(g.delay, 0) * interval '1 second', g.at),
+        greatest(v_now + coalesce(g.delay, 0) * interval '1 second', g.at) + g.deadline * interval '1 second',
         g.unique_key, string_to_array(g.unique_scope, ',')::{schema}.status[],
         -- A scope that the first status is not in would be entered later, and abort whoever moves the row (E14).
         g.unique_key is not null and 'runnable' <> all (string_to_array(g.unique_scope, ',')),
-        g.digest, g.attributes, coalesce(g.paused, false), g.parent_id, g.parent_round, v_now, v_now
+        g.digest, g.attributes, coalesce(g.paused, false), g.idempotency_key, coalesce(g.reports, false),
+        coalesce(g.cleans_up, false), g.parent_id, g.parent_round, v_now, v_now
       from unnest(
         p_promise, p_kind, p_name, p_version, p_handler, p_step, p_state, p_input_hash, p_queue, p_priority,
         p_partition_key, p_delay, p_at, p_unique_key, p_unique_scope, p_digest, p_attributes, p_paused,
-        p_rank, p_parent_id, p_parent_round
+        p_idempotency_key, p_reports, p_cleans_up, p_deadline, p_rank, p_parent_id, p_parent_round
       ) with ordinality as g(
         promise, kind, name, version, handler, step, state, input_hash, queue, priority,
         partition_key, delay, at, unique_key, unique_scope, digest, attributes, paused,
-        rank, parent_id, parent_round, ord
+        idempotency_key, reports, cleans_up, deadline, rank, parent_id, parent_round, ord
       )
       where v_left is null or g.ord::int = any (v_left)
       on conflict do nothing

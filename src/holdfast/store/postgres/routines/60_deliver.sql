@@ -56,6 +56,11 @@ begin
     returning e.status = 'runnable' and not e.paused as is_due
   )
   select coalesce(bool_or(is_due), false) into woke from woken;
+  -- A hint for whoever holds a target.
+  woke := woke or exists (
+    select from unnest(p_target) with ordinality as g(target, ord)
+    join {schema}.executions e on e.promise = g.target and e.status = 'executing'
+    where g.ord = any (v_delivered));
   if woke then
     perform {schema}.wake_1('work');
   end if;

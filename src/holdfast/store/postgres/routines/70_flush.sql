@@ -1,9 +1,10 @@
 -- One call a flush: every commit whose fence holds, in one transaction (rulings E1, E2, E3).
 --
 --   release_barriers_1  ended children count down their parents' barriers
+--   report_ends_1       ends of children that report go into their parents' inboxes
 --   finish_1            what follows from rows that ended or let go of their key
 --   inbox_counts_1      what is in the inboxes of rows that live on
---   flush_plain_1       commits that only write their own row, neither parking nor ending a child
+--   flush_plain_1       commits that only write their own row and journal, neither parking nor ending a child
 --   flush_one_1         one such commit alone, without arrays: half the cost
 --   flush_1             commits with everything
 --
@@ -35,6 +36,48 @@ begin
     returning p.status = 'runnable' and not p.paused as is_due
   )
   select coalesce(bool_or(is_due), false) into woke from released;
+end $$;
+
+-- Exactly once a child, and only while its parent lives. The parents are locked already, by whoever calls this; `woke`:
+-- one of them became runnable, or its holder has something to look at.
+create or replace function {schema}.report_ends_1(p_children bigint[], p_now timestamptz, out woke boolean)
+language plpgsql as $$
+declare
+  v_parents bigint[];
+begin
+  with reported as (
+    insert into {schema}.signals as s (target_id, kind, name, payload, dedup_key, inserted_at)
+    select p.id, 'child', encode(c.promise, 'hex'),
+      ('{"status":"' || c.status || '","result":' || coalesce(c.result::text, 'null') || ',"error":'
+        || coalesce(c.error::text, 'null') || ',"state":'
+        || case when c.kind = 'task' then c.state::text else 'null' end || '}')::json,
+      'c:' || encode(c.promise, 'hex'), p_now
+    from {schema}.executions c join {schema}.executions p on p.id = c.parent_id
+    where c.id = any (p_children) and c.reports and p.ended_at is null
+    order by c.id
+    on conflict do nothing
+    returning s.target_id
+  )
+  select array_agg(target_id) into v_parents from reported;
+  woke := false;
+  if v_parents is null then
+    return;
+  end if;
+  -- Only while the parent waits for ends of children; 0 means that it does not.
+  with counted as (
+    update {schema}.executions p set
+      children_pending = greatest(p.children_pending - d.ended, 0),
+      status = case when p.children_pending <= d.ended then 'runnable' else p.status end,
+      eligible_at = case when p.children_pending <= d.ended then p_now else p.eligible_at end,
+      wake_at = case when p.children_pending <= d.ended then null else p.wake_at end,
+      updated_at = p_now
+    from (select t.id, count(*) as ended from unnest(v_parents) t(id) group by t.id) d
+    where p.id = d.id and p.status = 'awaiting_promise' and p.children_pending > 0
+    returning p.status = 'runnable' and not p.paused as is_due
+  )
+  select coalesce(bool_or(is_due), false) into woke from counted;
+  woke := woke or exists (
+    select from {schema}.executions p where p.id = any (v_parents) and p.status = 'executing');
 end $$;
 
 create or replace function {schema}.finish_1(
@@ -71,9 +114,10 @@ end $$;
 create or replace function {schema}.flush_plain_1(
   p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
-  p_awaits text[], p_wake_after double precision[], p_digest text[],
+  p_awaits text[], p_wake_after double precision[], p_digest text[], p_knows boolean[], p_added int[],
+  p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
-  out inbox int[], out inbox_count int[]
+  out inbox int[], out inbox_count int[], out at timestamptz
 ) language plpgsql as $$
 declare
   v_now timestamptz := {schema}.clock();
@@ -81,11 +125,18 @@ declare
 begin
   select * into v from {schema}.advance_1(
     p_worker, v_now, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
-    p_awaits, p_wake_after, p_digest);
+    p_awaits, p_wake_after, p_digest, p_knows, p_added, '{}');
+  at := v_now;
   fenced := v.fenced;
   odd := v.odd;
   odd_status := v.odd_status;
   odd_cancel := v.odd_cancel;
+  if p_journal_ord <> '{}' then
+    insert into {schema}.journal (execution_id, first, count, body)
+      select p_id[j.ord], j.first, j.count, j.body
+      from unnest(p_journal_ord, p_journal_first, p_journal_count, p_journal_body) j(ord, first, count, body)
+      where fenced is null or j.ord <> all (fenced);
+  end if;
   woke := v.woke or v.freed is not null;
   if woke or v.stranded or v.ended is not null then
     perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, v.woke, v.stranded);
@@ -97,8 +148,9 @@ end $$;
 
 create or replace function {schema}.flush_one_1(
   p_worker text, p_id bigint, p_epoch bigint, p_status text, p_step text, p_state json, p_attempt int, p_replay boolean,
-  p_result json, p_error json, p_delay double precision, p_digest text,
-  out status text, out cancel_requested boolean, out inbox int, out woke boolean
+  p_result json, p_error json, p_delay double precision, p_digest text, p_knows boolean,
+  p_journal_first bigint, p_journal_count int, p_journal_body json,
+  out status text, out cancel_requested boolean, out inbox int, out woke boolean, out at timestamptz
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -110,14 +162,20 @@ begin
   from (
     select p_status as status, p_step as step, p_state as state, p_attempt as attempt, p_replay as replay,
       p_result as result, p_error as error, p_delay as delay, null::text as awaits,
-      null::double precision as wake_after, p_digest as digest
+      null::double precision as wake_after, p_digest as digest, p_knows as knows, p_journal_count as added,
+      null::int as pending
   ) o
   where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch
   returning e.status::text, e.cancel_requested, e.partition_key,
     e.status = 'runnable' and e.eligible_at <= p_now and not e.paused
   into status, cancel_requested, v_key, woke;
+  at := p_now;
   if status is null then
     return;
+  end if;
+  if p_journal_body is not null then
+    insert into {schema}.journal (execution_id, first, count, body)
+      values (p_id, p_journal_first, p_journal_count, p_journal_body);
   end if;
   if status <> 'executing' then
     if v_key is not null then
@@ -143,7 +201,10 @@ end $$;
 create or replace function {schema}.flush_1(
   p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
-  p_awaits text[], p_wake_after double precision[], p_digest text[],
+  p_awaits text[], p_wake_after double precision[], p_digest text[], p_knows boolean[], p_added int[],
+  p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
+  p_wait_children int[],
+  p_column_ord int[], p_column_beats json[], p_column_published json[], p_column_attributes json[],
   p_parents bigint[],
   p_ignore_ord int[], p_ignore_id bigint[],
   p_consume_ord int[], p_consume_id bigint[],
@@ -151,14 +212,15 @@ create or replace function {schema}.flush_1(
   p_promise bytea[], p_kind text[], p_name text[], p_version int[], p_handler bigint[], p_first_step text[],
   p_first_state json[], p_input_hash text[], p_queue text[], p_priority int[], p_partition_key text[],
   p_start_delay double precision[], p_at timestamptz[], p_unique_key bytea[], p_unique_scope text[],
-  p_child_digest text[], p_attributes json[], p_paused boolean[], p_rank int[],
+  p_child_digest text[], p_attributes json[], p_paused boolean[], p_idempotency_key text[], p_reports boolean[],
+  p_cleans_up boolean[], p_deadline double precision[], p_rank int[],
   p_signal_ord int[], p_signal_target bytea[], p_signal_name text[], p_signal_payload json[], p_signal_dedup text[],
   p_line_ord int[], p_line_step text[], p_line_outcome text[], p_line_next_step text[], p_line_attempt int[],
   p_line_error json[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
   out inbox int[], out inbox_count int[],
   out child_position int[], out child_promise bytea[], out child_collided boolean[], out child_conflict boolean[],
-  out unspawned int[]
+  out unspawned int[], out at timestamptz
 ) language plpgsql as $$
 declare
   v_now timestamptz := {schema}.clock();
@@ -169,12 +231,14 @@ declare
   v_runnable int[] := '{}';  -- positions that go on at once instead of parking
   v_ready bigint[] := '{}';  -- ids whose barrier is open at once
   v_empty int[];
+  v_waits int[] := '{}';     -- ends of children that a parking row has still to wait for
+  v_asked text[];
   v record;
   v_woke boolean;
 begin
   -- Every row that will be touched, in the order of ids.
   with locked as materialized (
-    select id, locked_by, lease_epoch, cancel_requested, barrier_round, children_pending
+    select id, locked_by, lease_epoch, cancel_requested and not cleans_up as is_barred, barrier_round, children_pending
     from {schema}.executions
     where id = any (
       p_id || p_parents || array(select id from {schema}.executions where promise = any (p_signal_target)))
@@ -186,11 +250,12 @@ begin
   )
   select array_agg(ord) filter (where id is not null), array_agg(ord) filter (where id is null),
     coalesce(array_agg(ord) filter (
-      where cancel_requested and asked not in ('executing', 'done', 'failed', 'cancelled')), '{}'),
+      where is_barred and asked not in ('executing', 'done', 'failed', 'cancelled')), '{}'),
     array_agg(children_pending order by ord), array_agg(barrier_round order by ord)
   into v_live, fenced, v_barred, v_pending, v_round
   from own;
   woke := false;
+  at := v_now;
   if v_live is null then
     return;
   end if;
@@ -205,14 +270,17 @@ begin
       select target_id, dedup_key from consumed where dedup_key like 'u:%' on conflict do nothing;
   end if;
 
-  if p_spawn_ord <> '{}' then
-    unspawned := array(select o from unnest(p_spawn_ord) o where o = any (v_barred));
+  if p_spawn_ord <> '{}' or p_child_ord <> '{}' then
+    unspawned := array(select distinct o from unnest(p_spawn_ord || p_child_ord) o where o = any (v_barred));
     select array_agg(i.ord), array_agg(i.promise), array_agg(i.collided), array_agg(i.key_conflict)
     into child_position, child_promise, child_collided, child_conflict
     from {schema}.insert_1(
       p_promise, p_kind, p_name, p_version, p_handler, p_first_step, p_first_state, p_input_hash, p_queue, p_priority,
-      p_partition_key, p_start_delay, p_at, p_unique_key, p_unique_scope, p_child_digest, p_attributes, p_paused, p_rank,
-      array(select p_id[c] from unnest(p_child_ord) c), array(select v_round[c] + 1 from unnest(p_child_ord) c),
+      p_partition_key, p_start_delay, p_at, p_unique_key, p_unique_scope, p_child_digest, p_attributes, p_paused,
+      p_idempotency_key, p_reports, p_cleans_up, p_deadline, p_rank,
+      array(select p_id[c] from unnest(p_child_ord) c),
+      -- Of no round: it reports by itself.
+      array(select case when c = any (p_spawn_ord) then v_round[c] + 1 end from unnest(p_child_ord) c),
       array(select n.position::int from unnest(p_child_ord) with ordinality n(ord, position)
             where n.ord = any (v_live) and n.ord <> all (v_barred))
     ) i;
@@ -238,7 +306,18 @@ begin
   end if;
 
   -- Only now, after the lock: a signal that came before it is in the inbox, one that comes after finds the row parked.
-  -- A barrier that its children have already emptied is open as well.
+  -- A barrier that its children have already emptied is open as well, and so is a wait for children that have ended.
+  if 'awaiting_promise' = any (p_status) then
+    v_waits := array(
+      select case when o.status = 'awaiting_promise' then greatest(coalesce(o.wait, 0) - coalesce(c.ended, 0), 0) end
+      from unnest(p_id, p_status, p_wait_children) with ordinality as o(id, status, wait, ord)
+      left join (
+        select s.target_id, count(*)::int as ended from {schema}.signals s
+        where p_wait_children <> '{}' and s.target_id = any (p_id) and s.kind = 'child' group by s.target_id
+      ) c on c.target_id = o.id
+      order by o.ord
+    );
+  end if;
   select v_runnable || coalesce(array_agg(o.ord::int), '{}'),
     v_ready || coalesce(array_agg(o.id) filter (where o.status = 'awaiting_children'), '{}')
   into v_runnable, v_ready
@@ -246,9 +325,11 @@ begin
   where o.ord = any (v_live) and o.ord <> all (v_runnable) and (
     (o.status in ('awaiting_signal', 'awaiting_promise') and exists (
       select from {schema}.signals s
-      where s.target_id = o.id and s.name = any (o.awaits::text[])
+      where s.target_id = o.id and s.kind = 'signal' and s.name = any (o.awaits::text[])
         and not exists (select from unnest(p_ignore_ord, p_ignore_id) i(ord, id) where i.ord = o.ord and i.id = s.id)))
+    or (o.status = 'awaiting_promise' and p_wait_children[o.ord] > 0 and v_waits[o.ord] = 0)
     or (o.status = 'awaiting_children' and o.ord <> all (p_spawn_ord) and v_pending[o.ord] = 0));
+  v_asked := p_status;
   for v_at in 1 .. cardinality(v_runnable) loop
     p_status[v_runnable[v_at]] := 'runnable';
   end loop;
@@ -256,7 +337,7 @@ begin
   -- An advance that lost its fence finds no row: its epoch is not the row's.
   select * into v from {schema}.advance_1(
     p_worker, v_now, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
-    p_awaits, p_wake_after, p_digest);
+    p_awaits, p_wake_after, p_digest, p_knows, p_added, v_waits);
   woke := woke or v.woke or v.freed is not null;
   select array_agg(r.ord), array_agg(r.status), array_agg(r.cancel) into odd, odd_status, odd_cancel
   from (
@@ -269,6 +350,20 @@ begin
     where id = any (v_ready) and status not in ('done', 'failed', 'cancelled');
   end if;
 
+  if p_journal_ord <> '{}' then
+    insert into {schema}.journal (execution_id, first, count, body)
+      select p_id[j.ord], j.first, j.count, j.body
+      from unnest(p_journal_ord, p_journal_first, p_journal_count, p_journal_body) j(ord, first, count, body)
+      where j.ord = any (v_live);
+  end if;
+  if p_column_ord <> '{}' then
+    update {schema}.executions e set
+      beats = coalesce(c.beats, e.beats), published = coalesce(c.published, e.published),
+      attributes = coalesce(c.attributes, e.attributes)
+    from unnest(p_column_ord, p_column_beats, p_column_published, p_column_attributes)
+      c(ord, beats, published, attributes)
+    where c.ord = any (v_live) and e.id = p_id[c.ord];
+  end if;
   if p_line_ord <> '{}' then
     insert into {schema}.transitions (execution_id, revision, at, step, outcome, next_step, attempt, error)
       select e.id, e.revision, v_now, n.step, n.outcome, n.next_step, n.attempt, n.error
@@ -292,6 +387,20 @@ begin
   if v.ended is not null and p_parents <> '{}' then
     select b.woke into v_woke from {schema}.release_barriers_1(v.ended, v_now) b;
     woke := woke or v_woke;
+    select r.woke into v_woke from {schema}.report_ends_1(v.ended, v_now) r;
+    woke := woke or v_woke;
+  end if;
+  if (p_signal_ord <> '{}' or v.ended is not null and p_parents <> '{}') and exists (
+    select from unnest(v_asked) a where a in ('awaiting_signal', 'awaiting_children', 'awaiting_promise')
+  ) then
+    -- A row may have parked and been woken by another commit of the same flush.
+    select odd || coalesce(array_agg(o.ord::int), '{}'), odd_status || coalesce(array_agg('runnable'::text), '{}'),
+      odd_cancel || coalesce(array_agg(false), '{}')
+    into odd, odd_status, odd_cancel
+    from unnest(p_id, p_status) with ordinality o(id, status, ord)
+    join {schema}.executions e on e.id = o.id and e.status = 'runnable'
+    where o.ord = any (v_live) and o.ord <> all (coalesce(odd, '{}'))
+      and o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise');
   end if;
   perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, woke, v.stranded);
   if v.live is not null then

@@ -132,11 +132,14 @@ begin
 end $$;
 
 create or replace function {schema}.fire_timers_1(
-  p_limit int, out fired int, out next_due double precision, out woke boolean
+  p_limit int, p_reason text, out fired int, out next_due double precision, out woke boolean, out ended boolean
 ) language plpgsql as $$
 declare
   v_now timestamptz := {schema}.clock();
   v_ids bigint[];
+  v_locked bigint[];
+  v_woke boolean;
+  v_left interval;
 begin
   v_ids := array(
     select id from {schema}.executions where wake_at is not null and wake_at <= v_now
@@ -144,14 +147,44 @@ begin
   );
   fired := cardinality(v_ids);
   woke := fired > 0;
+  ended := false;
   if woke then
     update {schema}.executions
       set status = 'runnable', timed_out = true, eligible_at = v_now, wake_at = null, updated_at = v_now
       where id = any (v_ids);
     perform {schema}.wake_1('work');
   end if;
-  select greatest(extract(epoch from wake_at - v_now), 0) into next_due
-    from {schema}.executions where wake_at is not null order by wake_at limit 1;
+  -- Deadlines of whole executions. An end reaches its parent, so a row whose parent is busy waits for the next pass:
+  -- waiting here, with rows in hand, could be a deadlock.
+  v_ids := array(
+    select id from {schema}.executions
+    where deadline_at is not null and ended_at is null and not cancel_requested and deadline_at <= v_now
+    order by deadline_at limit p_limit - fired
+  );
+  if v_ids <> '{}' then
+    v_locked := array(
+      select id from {schema}.executions
+      where id = any (v_ids || array(select parent_id from {schema}.executions where id = any (v_ids)))
+      order by id for update skip locked
+    );
+    v_ids := array(
+      select e.id from {schema}.executions e
+      where e.id = any (v_ids) and e.id = any (v_locked) and e.ended_at is null and not e.cancel_requested
+        and (e.parent_id is null or e.parent_id = any (v_locked)
+             or not exists (select from {schema}.executions p where p.id = e.parent_id))
+    );
+    fired := fired + cardinality(v_ids);
+    select c.woke, c.ended into v_woke, ended from {schema}.request_cancel_1(v_ids, p_reason, v_now) c;
+    woke := woke or v_woke;
+  end if;
+  select least(
+    (select wake_at from {schema}.executions where wake_at is not null order by wake_at limit 1),
+    (select deadline_at from {schema}.executions
+      where deadline_at is not null and ended_at is null and not cancel_requested order by deadline_at limit 1)
+  ) - v_now into v_left;
+  if v_left is not null then
+    next_due := greatest(extract(epoch from v_left), 0);
+  end if;
 end $$;
 
 -- The first priority that has a row this worker could take now.

@@ -1,16 +1,60 @@
 -- What people ask of executions: cancel, pause, resume, purge, and the view of queues.
 
--- `p_low` and `p_high` are the ranges of ids below the promises, where the descendants are meant too. One answer a
--- promise, in order: its status now; null: there is none. Who is executing, or delegated, is only asked.
-create or replace function {schema}.cancel_1(p_promises bytea[], p_low bytea[], p_high bytea[]) returns text[]
-language plpgsql as $$
+-- End what nobody holds, ask the holders of the rest; what cleans up is never ended here, but goes on to hear of it. The
+-- rows and their parents are locked already, by whoever calls this.
+create or replace function {schema}.request_cancel_1(
+  p_ids bigint[], p_reason text, p_now timestamptz, out woke boolean, out ended boolean
+) language plpgsql as $$
 declare
-  v_now timestamptz := {schema}.clock();
-  v_ids bigint[];
   v_ended bigint[];
   v_keys text[];
-  v_held bigint[];
   v_woke boolean;
+begin
+  with asked as (
+    update {schema}.executions e set
+      cancel_requested = true, cancel_reason = coalesce(e.cancel_reason, p_reason), updated_at = p_now,
+      -- A cancel is not held up by a pause; but what cleans up has still work to do, and that was paused.
+      paused = e.paused and e.cleans_up,
+      status = case when {include cancel_wakes} then 'runnable' else e.status end,
+      eligible_at = case when {include cancel_wakes} then p_now else e.eligible_at end,
+      wake_at = case when {include cancel_wakes} then null else e.wake_at end
+    where e.id = any (p_ids) and (not e.cancel_requested or e.cancel_reason is null)
+      and (e.status in ('executing', 'delegated') or e.cleans_up and e.status not in ('done', 'failed', 'cancelled'))
+    returning e.status in ('executing', 'runnable') as is_due
+  )
+  select coalesce(bool_or(is_due), false) into woke from asked;
+  with ended as (
+    update {schema}.executions e
+    set status = 'cancelled', cancel_requested = true, cancel_reason = coalesce(e.cancel_reason, p_reason),
+      key_blocked = false, wake_at = null, ended_at = p_now, updated_at = p_now
+    where e.id = any (p_ids) and e.status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
+      and not e.cleans_up
+    returning e.id, e.partition_key
+  )
+  select array_agg(id), array_agg(partition_key) filter (where partition_key is not null) into v_ended, v_keys
+  from ended;
+  ended := v_ended is not null;
+  if ended then
+    if v_keys is not null then
+      perform {schema}.release_keys_1(v_keys, v_ended);
+      perform {schema}.unsettle_keys_1(v_keys);
+    end if;
+    select b.woke into v_woke from {schema}.release_barriers_1(v_ended, p_now) b;
+    woke := woke or v_woke or v_keys is not null;
+    select r.woke into v_woke from {schema}.report_ends_1(v_ended, p_now) r;
+    woke := woke or v_woke;
+  end if;
+  if woke or ended then
+    perform {schema}.finish_1(p_now, v_ended, null, null, woke, false);
+  end if;
+end $$;
+
+-- `p_low` and `p_high` are the ranges of ids below the promises, where the descendants are meant too. One answer a
+-- promise, in order: its status now; null: there is none. Who is executing, or delegated, is only asked.
+create or replace function {schema}.cancel_1(p_promises bytea[], p_low bytea[], p_high bytea[], p_reason text)
+returns text[] language plpgsql as $$
+declare
+  v_ids bigint[];
 begin
   v_ids := array(
     select id from {schema}.executions where promise = any (p_promises)
@@ -21,26 +65,7 @@ begin
   -- With their parents, whose barriers may open; all in the order of ids.
   perform from {schema}.executions where id = any (v_ids || array(
     select parent_id from {schema}.executions where id = any (v_ids) and parent_id is not null)) order by id for update;
-  -- A cancel is not held up by a pause.
-  update {schema}.executions set cancel_requested = true, paused = false, updated_at = v_now
-    where id = any (v_ids) and status in ('executing', 'delegated') and not cancel_requested;
-  with ended as (
-    update {schema}.executions e
-    set status = 'cancelled', cancel_requested = true, key_blocked = false, wake_at = null, ended_at = v_now,
-      updated_at = v_now
-    where e.id = any (v_ids) and e.status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
-    returning e.id, e.partition_key
-  )
-  select array_agg(id), array_agg(partition_key) filter (where partition_key is not null) into v_ended, v_keys
-  from ended;
-  if v_ended is not null then
-    if v_keys is not null then
-      perform {schema}.release_keys_1(v_keys, v_ended);
-      perform {schema}.unsettle_keys_1(v_keys);
-    end if;
-    select b.woke into v_woke from {schema}.release_barriers_1(v_ended, v_now) b;
-    perform {schema}.finish_1(v_now, v_ended, null, null, v_woke or v_keys is not null, false);
-  end if;
+  perform {schema}.request_cancel_1(v_ids, p_reason, {schema}.clock());
   return array(
     select e.status::text from unnest(p_promises) with ordinality g(promise, ord)
     left join {schema}.executions e on e.promise = g.promise order by g.ord
@@ -79,7 +104,7 @@ declare
   v_now timestamptz := {schema}.clock();
 begin
   update {schema}.executions
-    set status = 'runnable', crashes = 0, eligible_at = v_now, updated_at = v_now
+    set status = 'runnable', attempt = greatest(attempt - crashes, 0), crashes = 0, eligible_at = v_now, updated_at = v_now
     where promise = p_promise and status = 'stranded';
   if not found then
     return false;
@@ -106,6 +131,7 @@ begin
   delete from {schema}.signals where target_id = any (v_ids);
   delete from {schema}.signal_keys where target_id = any (v_ids);
   delete from {schema}.transitions where execution_id = any (v_ids);
+  delete from {schema}.journal where execution_id = any (v_ids);
   delete from {schema}.executions where id = any (v_ids);
   return cardinality(v_ids);
 end $$;

@@ -36,9 +36,14 @@ where parent_id = (select id from {schema}.executions where promise = $1)
 order by promise
 
 -- name: inbox_of
-select id, name, payload from {schema}.signals
+select id, name, payload, kind from {schema}.signals
 where target_id = (select id from {schema}.executions where promise = $1)
 order by id
+
+-- name: journal_of
+select body from {schema}.journal
+where execution_id = (select id from {schema}.executions where promise = $1)
+order by first
 
 -- name: history_of
 select revision, at, step, outcome, next_step, attempt, error from {schema}.transitions

@@ -1,20 +1,23 @@
 -- name: insert
-select * from {schema}.insert_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, '{}', '{}')
+select * from {schema}.insert_1(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
+  '{}', '{}')
 
 -- name: pick
 select * from {schema}.pick_1($1, $2, $3, $4, $5)
 
 -- name: flush_plain
-select * from {schema}.flush_plain_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+select * from {schema}.flush_plain_1(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 
 -- name: flush_one
-select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 
 -- name: flush
 select * from {schema}.flush_1(
-  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-  $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48,
-  $49, $50, $51, $52)
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
+  $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
+  $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67)
 
 -- name: deliver
 select * from {schema}.deliver_1($1, $2, $3, $4)
@@ -27,6 +30,12 @@ select {schema}.disown_1($1, $2)
 
 -- name: release
 select {schema}.release_1($1, $2, $3)
+
+-- name: stirred
+select e.id from {schema}.executions e
+where e.id = any ($2) and coalesce(e.locked_by, '') = $1
+  and (e.cancel_requested or exists (select from {schema}.signals s where s.target_id = e.id))
+order by e.id
 
 -- name: waiting_priority
 select {schema}.waiting_priority_1($1, $2)
@@ -45,10 +54,10 @@ select {schema}.retire_worker_1($1)
 select * from {schema}.reap_1($1, $2)
 
 -- name: fire_timers
-select * from {schema}.fire_timers_1($1)
+select * from {schema}.fire_timers_1($1, $2)
 
 -- name: cancel
-select unnest({schema}.cancel_1($1, $2, $3))
+select unnest({schema}.cancel_1($1, $2, $3, $4))
 
 -- name: pause
 select {schema}.pause_1($1, $2)
