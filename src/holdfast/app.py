@@ -73,6 +73,7 @@ class App:
         self._store = store if store is not None else os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE
         if isinstance(self._store, str):
             store_from_url(self._store)  # a bad URL is found here, where it was written
+        self._has_given_store = False
         self._connection = Connection(self._make_store, payload_limit)
         self._machines = MachineRegistry()
         self._functions = FunctionRegistry()
@@ -81,7 +82,13 @@ class App:
         self._sync: SyncApp | None = None
 
     def _make_store(self) -> Store:
-        return store_from_url(self._store) if isinstance(self._store, str) else self._store
+        """One for each event loop: a store that was handed in serves the first, its siblings the others."""
+        if isinstance(self._store, str):
+            return store_from_url(self._store)
+        if self._has_given_store:
+            return self._store.sibling()
+        self._has_given_store = True
+        return self._store
 
     # ------------------------------------------------------------------ declaring
 
@@ -229,7 +236,7 @@ class App:
         """Start one, work in this process until it has ended, and return its result."""
         starter = definition_of(definition).starter() if isinstance(definition, type) else definition
         handle: Handle[Any] = await starter.start(*args, **kwargs)
-        queues = sorted({(await handle.describe()).queue, *self._machines.queues(), *self._functions.queues()})
+        queues = sorted({(await handle.describe()).queue, *self.queues()})
         async with self.worker(queues=queues):
             return await handle.result()
 
@@ -261,6 +268,10 @@ class App:
             lifespans=tuple(self._lifespans),
             on_ended=results.ended,
         )
+
+    def queues(self) -> list[str]:
+        """The queues of everything declared so far."""
+        return sorted({*self._machines.queues(), *self._functions.queues()})
 
     def runners(self) -> list[Runner]:
         """One a kind, over everything declared so far."""

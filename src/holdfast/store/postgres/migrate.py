@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import ConfigurationError, SchemaTooNewError
-from holdfast.store.sql import load_text, migrations
+from holdfast.store.sql import load_blocks, load_text, migrations
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.connections import Connection
@@ -54,7 +55,13 @@ def routines_digest() -> str:
     return hashlib.sha256("".join(routines("")).encode()).hexdigest()[:16]
 
 
+@cache
+def _statements(schema: str) -> Mapping[str, str]:
+    return load_blocks(PACKAGE, "sql/migrate.sql", schema=schema)
+
+
 async def migrate(connection: Connection, schema: str) -> None:
+    sql = _statements(schema)
     steps = migrations(PACKAGE, schema=schema)
     newest = steps[-1].version
     if await _is_current(connection, schema, newest):
@@ -65,12 +72,11 @@ async def migrate(connection: Connection, schema: str) -> None:
             f"this is PostgreSQL {server.major}, Holdfast needs {SERVER_MIN // 10000} or newer: upgrade the server"
         )
     async with connection.transaction():
-        # A lock of the transaction, not of the session: that one would not survive a pooler.
-        await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 0))", f"holdfast.{schema}")
+        await connection.execute(sql["migrate_lock"], f"holdfast.{schema}")
         if await _is_current(connection, schema, newest):
             return
-        if await connection.fetchval("select to_regnamespace($1)", schema) is None:
-            await connection.execute(f"create schema {schema}")
+        if await connection.fetchval(sql["migrate_has_schema"], schema) is None:
+            await connection.execute(sql["migrate_create_schema"])
         found = await _version(connection, schema)
         for step in steps:
             if found is None or step.version > found[0]:
@@ -78,16 +84,7 @@ async def migrate(connection: Connection, schema: str) -> None:
         if found is None or found[1] <= ROUTINES:
             for text in routines(schema):
                 await connection.execute(text)
-        await connection.execute(
-            f"""insert into {schema}.schema_version as v (version, routines, routines_digest) values ($1, $2, $3)
-            on conflict (singleton) do update set version = excluded.version,
-              routines = greatest(v.routines, excluded.routines),
-              routines_digest = case when v.routines > excluded.routines
-                then v.routines_digest else excluded.routines_digest end""",
-            newest,
-            ROUTINES,
-            routines_digest(),
-        )
+        await connection.execute(sql["migrate_note"], newest, ROUTINES, routines_digest())
 
 
 async def _is_current(connection: Connection, schema: str, newest: int) -> bool:
@@ -104,7 +101,8 @@ async def _is_current(connection: Connection, schema: str, newest: int) -> bool:
 
 async def _version(connection: Connection, schema: str) -> tuple[int, int, str] | None:
     # Asked in two steps: inside a transaction a failed select would be the end of it.
-    if await connection.fetchval("select to_regclass($1)", f"{schema}.schema_version") is None:
+    sql = _statements(schema)
+    if await connection.fetchval(sql["migrate_has_version"], f"{schema}.schema_version") is None:
         return None
-    row = await connection.fetchrow(f"select version, routines, routines_digest from {schema}.schema_version")
+    row = await connection.fetchrow(sql["migrate_version"])
     return None if row is None else (row["version"], row["routines"], row["routines_digest"])

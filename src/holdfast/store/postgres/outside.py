@@ -35,8 +35,7 @@ class Outside(Ledger):
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:
         async with self._connections.any("extend a lease") as connection:
-            done: str = await connection.execute(self._sql["worker_beat"], worker, lease_seconds)
-            return done == "UPDATE 1"
+            return await connection.fetchval(self._sql["worker_beat"], worker, lease_seconds) is not None
 
     async def retire_worker(self, worker: str) -> int:
         reach("release.before")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from holdfast.core.clock import Clock
 from holdfast.core.errors import SchemaTooNewError
-from holdfast.store.sql import migrations
+from holdfast.store.sql import load_blocks, migrations
 from holdfast.store.sqlite.connection import connect, explained
 from holdfast.store.sqlite.lock import WriterLock
 
 PACKAGE = "holdfast.store.sqlite"
+_SQL = load_blocks(PACKAGE, "sql/migrate.sql")
 
 
 def migrate(path: Path, clock: Clock, busy_seconds: float) -> None:
@@ -45,10 +46,7 @@ def _apply(path: Path, connection: sqlite3.Connection, clock: Clock) -> None:
         try:
             for statement in _statements(step.text):
                 connection.execute(statement)
-            connection.execute(
-                "insert into schema_version (version, name, applied_at) values (?, ?, ?)",
-                (step.version, step.name, clock.now_us()),
-            )
+            connection.execute(_SQL["migrate_note"], (step.version, step.name, clock.now_us()))
             connection.execute("commit")
         except BaseException:
             if connection.in_transaction:
@@ -57,9 +55,9 @@ def _apply(path: Path, connection: sqlite3.Connection, clock: Clock) -> None:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    if connection.execute("select 1 from sqlite_master where name = 'schema_version'").fetchone() is None:
+    if connection.execute(_SQL["migrate_has_version"]).fetchone() is None:
         return 0
-    found: int = connection.execute("select coalesce(max(version), 0) from schema_version").fetchone()[0]
+    found: int = connection.execute(_SQL["migrate_version"]).fetchone()[0]
     return found
 
 

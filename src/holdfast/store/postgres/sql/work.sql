@@ -17,7 +17,7 @@ select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
 select * from {schema}.flush_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
   $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
-  $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67)
+  $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67, $68)
 
 -- name: deliver
 select * from {schema}.deliver_1($1, $2, $3, $4)
@@ -45,7 +45,7 @@ insert into {schema}.workers (id, host, pid, queues, started_at, expires_at)
 select $1, $2, $3, $4, now, now + $5::float8 * interval '1 second' from {schema}.clock() now
 
 -- name: worker_beat
-update {schema}.workers set expires_at = {schema}.clock() + $2::float8 * interval '1 second' where id = $1
+update {schema}.workers set expires_at = {schema}.clock() + $2::float8 * interval '1 second' where id = $1 returning id
 
 -- name: retire_worker
 select {schema}.retire_worker_1($1)

@@ -1,0 +1,21 @@
+-- A lock of the transaction, not of the session: that one would not survive a pooler.
+-- name: migrate_lock
+select pg_advisory_xact_lock(hashtextextended($1, 0))
+
+-- name: migrate_has_schema
+select to_regnamespace($1)
+
+-- name: migrate_create_schema
+create schema {schema}
+
+-- name: migrate_has_version
+select to_regclass($1)
+
+-- name: migrate_version
+select version, routines, routines_digest from {schema}.schema_version
+
+-- name: migrate_note
+insert into {schema}.schema_version as v (version, routines, routines_digest) values ($1, $2, $3)
+on conflict (singleton) do update set version = excluded.version,
+  routines = greatest(v.routines, excluded.routines),
+  routines_digest = case when v.routines > excluded.routines then v.routines_digest else excluded.routines_digest end
