@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 COMMAND_SECONDS = 60.0
 
-# What a caller may simply try again (store/base.py). A read-only server is a primary that has just lost its role.
+# What a caller may simply try again (store/base.py), on a new connection: the old one is in doubt. A read-only server
+# is a primary that has just lost its role.
 _PASSING = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
@@ -30,6 +31,7 @@ _PASSING = (
     asyncpg.TransactionRollbackError,
     asyncpg.LockNotAvailableError,
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InternalClientError,  # a statement met the server's goodbye half-way
     OSError,
     TimeoutError,
 )
@@ -124,6 +126,9 @@ class Connections:
                 connection = await self._take()
                 try:
                     yield connection
+                except _PASSING:
+                    connection.terminate()
+                    raise
                 finally:
                     await self._give_back(connection)
 
@@ -134,7 +139,11 @@ class Connections:
                 if self._flush is None or self._flush.is_closed():
                     self._check_open()
                     self._flush = await connect(self.address)
-                yield self._flush
+                try:
+                    yield self._flush
+                except _PASSING:
+                    self._flush.terminate()
+                    raise
 
     async def close(self) -> None:
         self._closed = True

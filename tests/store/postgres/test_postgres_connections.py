@@ -1,0 +1,225 @@
+"""Losing the server, a pooler in between, and what the errors say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from tests.store.postgres.conftest import Connect
+
+from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
+from holdfast.core.identity import IdQuery, PromiseId
+from holdfast.core.status import Status
+from holdfast.store.effects import Commit, SpawnExecutions
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.connections import Address, end, errors_of
+from holdfast.store.values import Delivery, ExecutionFilter, NewSignal, QueueSettings, Retention
+from holdfast.testing.hand import HANDLER, Hand, child_rows, done, keep, park, promise_of, row, wait_children
+from holdfast.testing.postgres import PostgresServer
+
+SECRET = "s3cret"
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------------- what can be tried again
+
+
+async def test_a_server_that_is_down_is_named_and_its_password_is_not() -> None:
+    store = PostgresStore(f"postgresql://someone:{SECRET}@127.0.0.1:1/db")
+    with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1:1.*try again") as caught:
+        await store.open()
+    assert caught.value.__cause__ is not None
+    assert SECRET not in str(caught.value)
+    assert SECRET not in store.url
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+        asyncpg.AdminShutdownError("terminating connection due to administrator command"),
+        asyncpg.CrashShutdownError("the server crashed"),
+        asyncpg.CannotConnectNowError("the database system is starting up"),
+        asyncpg.TooManyConnectionsError("too many clients"),
+        asyncpg.DeadlockDetectedError("deadlock detected"),
+        asyncpg.SerializationError("could not serialize access"),
+        asyncpg.LockNotAvailableError("canceling statement due to lock timeout"),
+        asyncpg.QueryCanceledError("canceling statement due to statement timeout"),
+        asyncpg.ReadOnlySQLTransactionError("cannot execute UPDATE in a read-only transaction"),
+        asyncpg.InterfaceError("connection is closed"),
+        asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
+        ConnectionResetError("reset by peer"),
+        TimeoutError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_passes_is_unavailable_and_keeps_its_cause(error: BaseException) -> None:
+    address = Address(f"postgresql://u:{SECRET}@db.example:5432/orders")
+    with pytest.raises(StoreUnavailableError, match=r"db\.example:5432") as caught, errors_of(address, "flush"):
+        raise error
+    assert caught.value.__cause__ is error
+    assert SECRET not in str(caught.value)
+
+
+def test_a_mistake_of_our_own_is_not_called_unavailable() -> None:
+    address = Address("postgresql://db/orders")
+    with pytest.raises(asyncpg.UndefinedColumnError), errors_of(address, "flush"):
+        raise asyncpg.UndefinedColumnError("column does not exist")
+    with pytest.raises(asyncpg.InterfaceError), errors_of(address, "flush"):
+        raise asyncpg.InterfaceError("the server expects 2 arguments for this query, 1 was passed")
+
+
+async def at_the_second_try(call: Callable[[], Awaitable[T]]) -> T:
+    """The loop may have noticed that the connection is gone, or not; if the call fails, it fails once."""
+    try:
+        return await call()
+    except StoreUnavailableError:
+        return await call()
+
+
+async def test_a_killed_connection_fails_one_call_at_most_and_the_next_one_connects_again(
+    ledger: PostgresStore, connect: Connect
+) -> None:
+    hand = await Hand(ledger, lease_seconds=3600).start()
+    claim = await hand.take(row("a"))
+    await hand.apply(claim, keep())
+    observer = await connect()
+    await observer.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast' and datname = "
+        "current_database() and query like $1",
+        f"%{ledger._schema}%",
+    )
+    assert (await at_the_second_try(lambda: hand.view("a"))).revision == 1
+    assert (await at_the_second_try(lambda: hand.commit(claim, done()))).applied
+
+
+async def test_a_server_that_crashes_and_comes_back_has_lost_nothing() -> None:
+    """DESIGN section 10: a restart of the server costs a pause, never a step."""
+    with PostgresServer(fsync=True) as server:
+        store = PostgresStore(server.url())
+        await store.open()
+        hand = await Hand(store, lease_seconds=3600).start()
+        claim = await hand.take(row("a"))
+        await hand.apply(claim, keep("second"))
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(StoreUnavailableError):
+            await hand.commit(claim, keep("third"))
+        with pytest.raises(StoreUnavailableError):
+            await store.reclaim(hand.name, [claim])
+        await asyncio.to_thread(server.start)
+        (again,) = await store.reclaim(hand.name, [claim])
+        assert again is not None
+        assert (again.step, again.revision) == ("second", 1)
+        await hand.apply(again, done())
+        await store.close()
+
+
+async def test_a_closed_store_says_so(ledger: PostgresStore) -> None:
+    await ledger.close()
+    with pytest.raises(StoreUnavailableError, match="closed"):
+        await ledger.now_us()
+    await ledger.open()
+    assert await ledger.now_us() > 0
+
+
+async def test_a_flush_on_the_calling_thread_is_refused(ledger: PostgresStore) -> None:
+    hand = await Hand(ledger, lease_seconds=3600).start()
+    claim = await hand.take(row("a"))
+    assert not ledger.commits_inline
+    with pytest.raises(StoreError, match="await flush"):
+        ledger.flush_now(hand.name, [Commit(claim, (done(),))])
+    assert (await hand.view("a")).status is Status.EXECUTING
+
+
+# ---------------------------------------------------------------------- URLs
+
+
+async def test_a_database_that_does_not_exist_is_a_mistake_of_the_setup(postgres_server: PostgresServer) -> None:
+    store = PostgresStore(postgres_server.url("no_such_database"))
+    with pytest.raises(ConfigurationError, match="no_such_database"):
+        await store.open()
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://db/orders", "postgresql://db/orders"),
+        ("postgres://u:p@db:6432/orders?sslmode=require", "postgresql://u@db:6432/orders"),
+        ("postgresql://u%40x:p%3Aq@[::1]:5432/o", "postgresql://u%40x@[::1]:5432/o"),
+        ("postgresql:///orders?host=/run/postgresql", "postgresql:///orders"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert PostgresStore(url).url == shown
+
+
+@pytest.mark.parametrize("url", ["mysql://db/orders", "postgresql://db:port/orders", "orders.db"])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="postgresql://user"):
+        PostgresStore(url)
+
+
+def test_a_url_says_that_a_pooler_is_in_between() -> None:
+    assert Address("postgresql://db/orders?pgbouncer=true&sslmode=prefer").pooled
+    assert Address("postgresql://db/orders?pgbouncer=true").dsn == "postgresql://db/orders"
+    assert not Address("postgresql://db/orders").pooled
+
+
+# ---------------------------------------------------------------------- behind a pooler in transaction mode
+
+
+@pytest_asyncio.fixture
+async def pooled(postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
+    """A store of which every call gets another session, as behind PgBouncer in transaction mode."""
+    store = PostgresStore(postgres_url, schema=schema, pooled=True, listen=False)
+    await store.open()
+    connections = store._connections
+    monkeypatch.setattr(connections, "_give_back", end)
+    real_flush = store.flush
+
+    async def flush(worker: str, commits: list[Commit]) -> object:
+        try:
+            return await real_flush(worker, commits)
+        finally:
+            assert connections._flush is not None
+            await end(connections._flush)
+
+    monkeypatch.setattr(store, "flush", flush)
+    yield store
+    await store.close()
+
+
+async def test_everything_works_when_every_call_has_another_session(pooled: PostgresStore) -> None:
+    hand = await Hand(pooled, lease_seconds=3600).start()
+    parent = await hand.take(row("parent", partition_key="k", unique_key=b"u", unique_scope=("runnable",)))
+    await hand.apply(parent, wait_children(), SpawnExecutions(child_rows(parent, 2)))
+    first, second = await hand.pick()
+    await hand.apply(first, park("go", wake_after=60))
+    assert await pooled.deliver([NewSignal(first.promise, "go", "1")]) == [Delivery.DELIVERED]
+    (again,) = await hand.pick()
+    await hand.flush(Commit(again, (done(),)), Commit(second, (done(),)))
+    assert (await hand.take()).children_ready
+    assert await pooled.retire_worker(hand.name) == 1
+    assert await pooled.cancel([promise_of("parent")]) == [Status.CANCELLED]
+    await pooled.configure_queue(QueueSettings(name="default", concurrency=3))
+    assert [stats.settings.concurrency for stats in await pooled.queues()] == [3]
+    assert await pooled.waiting_priority(["default"], [HANDLER]) is None
+    assert len((await pooled.browse(ExecutionFilter(), 10)).items) == 3
+    root = PromiseId.from_bytes(promise_of("parent"))
+    assert len(await pooled.find(IdQuery.parse(str(root)[:12]))) == 1
+    assert await pooled.purge(Retention(age_seconds=-1), 10) == 3
+
+
+async def test_nothing_is_kept_in_the_session(pooled: PostgresStore) -> None:
+    """No settings that a pooler would refuse, no statement that another session would not know."""
+    await pooled.insert([row("a")])
+    async with pooled._connections.any("look") as connection:
+        await connection.fetch(pooled._sql["view_by_promise"], [promise_of("a")])
+        assert await connection.fetchval("select count(*) from pg_prepared_statements") == 0
+        assert await connection.fetchval("show plan_cache_mode") == "auto"

@@ -1,0 +1,103 @@
+"""LISTEN: subscribed again after a lost connection, and never more than a hint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from tests.store.postgres.conftest import Connect
+
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.values import Topic
+from holdfast.testing.hand import Hand, row
+
+
+class Heard:
+    """What was heard, and a way to wait for more of it."""
+
+    def __init__(self) -> None:
+        self.times: Counter[Topic] = Counter()
+        self._news = asyncio.Event()
+
+    def __call__(self, topic: Topic) -> None:
+        self.times[topic] += 1
+        self._news.set()
+
+    async def until(self, topic: Topic, times: int) -> None:
+        async with asyncio.timeout(30):
+            while self.times[topic] < times:
+                self._news.clear()
+                await self._news.wait()
+
+
+LISTENERS = "select pid from pg_stat_activity where application_name = 'holdfast listener' and query like $1"
+
+
+async def test_a_lost_listener_subscribes_again_and_hears_both_topics(
+    ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect
+) -> None:
+    """Something may have been missed meanwhile, so both are heard; and from then on all is as before."""
+    other = PostgresStore(postgres_url, schema=schema)
+    await other.open()
+    heard = Heard()
+    ear = await other.open_ear(heard)
+    await ear.arm(Topic.WORK)
+    observer = await connect()
+    (pid,) = [found["pid"] for found in await observer.fetch(LISTENERS, f"%{schema}%")]
+    await observer.execute("select pg_terminate_backend($1)", pid)
+    for topic in Topic:
+        await heard.until(topic, 1)
+    await ear.arm(Topic.WORK)
+    await ledger.insert([row("a")])
+    await heard.until(Topic.WORK, 2)
+    await ear.close()
+    await other.close()
+
+
+async def test_nobody_is_notified_while_nobody_is_idle(
+    ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect
+) -> None:
+    """NOTIFY takes a lock that serialises commits: it is sent only where a listener is armed, once a commit."""
+    listener = await connect()
+    got: list[object] = []
+    await listener.add_listener(schema, lambda *arguments: got.append(arguments[3]))
+    await ledger.insert([row("a")])
+    await listener.execute("select 1")
+    assert got == []
+    other = PostgresStore(postgres_url, schema=schema)
+    await other.open()
+    heard = Heard()
+    ear = await other.open_ear(heard)
+    await ear.arm(Topic.WORK)
+    await ledger.insert([row(f"b{n}") for n in range(50)])
+    await heard.until(Topic.WORK, 1)
+    await listener.execute("select 1")
+    assert got == ["work"]
+    await ear.close()
+    await other.close()
+
+
+async def test_closing_an_ear_takes_its_arming_back(ledger: PostgresStore, schema: str, connect: Connect) -> None:
+    ear = await ledger.open_ear(Heard())
+    await ear.arm(Topic.ENDED)
+    observer = await connect()
+    assert await observer.fetchval(f"select count(*) from {schema}.listeners") == 1
+    await ear.close()
+    assert await observer.fetchval(f"select count(*) from {schema}.listeners") == 0
+    assert await observer.fetch(LISTENERS, f"%{schema}%") == []
+
+
+async def test_without_listening_an_ear_still_hears_its_own_store(
+    postgres_url: str, schema: str, connect: Connect
+) -> None:
+    """Behind a pooler without a way past it: this process hears itself, the rest is polled."""
+    store = PostgresStore(postgres_url, schema=schema, listen=False)
+    await store.open()
+    heard = Heard()
+    ear = await store.open_ear(heard)
+    await ear.arm(Topic.WORK)
+    await Hand(store, lease_seconds=3600).insert(row("a"))
+    assert heard.times[Topic.WORK] == 1
+    assert await (await connect()).fetch(LISTENERS, f"%{schema}%") == []
+    await ear.close()
+    await store.close()
