@@ -66,7 +66,7 @@ def build_call(commits: Sequence[Commit]) -> Call:
         if len(ordered) == 1:
             return Call("flush_one", _one_row(ordered[0]), commits, order, None)
         return Call("flush_plain", [*_own_columns(ordered), *_journal_columns(ordered)], commits, order, None)
-    effects = Effects(ordered)
+    effects = Effects(ordered, _ending(commits))
     return Call("flush", effects.arguments(), commits, order, effects)
 
 
@@ -149,11 +149,21 @@ def _one_segment(commit: Commit) -> tuple[int | None, int | None, str | None]:
     return segment.first, segment.count, segment.body
 
 
+def _ending(commits: Sequence[Commit]) -> list[int]:
+    """Rows of children that end, in the order in which they do: reports follow it."""
+    return [
+        commit.claim.row
+        for commit in commits
+        if commit.claim.parent_row is not None and advance_of(commit).status in TERMINAL
+    ]
+
+
 class Effects:
     """The effects of all commits, sorted by kind; every one knows its commit's position."""
 
-    def __init__(self, commits: Sequence[Commit]) -> None:
+    def __init__(self, commits: Sequence[Commit], ending: list[int]) -> None:
         self.commits = commits
+        self.ending = ending
         self.parents: list[int] = []
         self.column_ord: list[int] = []
         self.columns: list[AdvanceExecution] = []
@@ -211,6 +221,7 @@ class Effects:
             [write.published for write in self.columns],
             [write.attributes for write in self.columns],
             self.parents,
+            self.ending,
             self.ignore_ord,
             self.ignore_id,
             self.consume_ord,

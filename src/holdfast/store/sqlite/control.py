@@ -26,7 +26,7 @@ def cancel(tx: Tx, promises: Sequence[bytes], cascade: bool, reason: str | None)
     rows = {row[0]: row for row in found if row is not None}
     if cascade:
         rows = {row[0]: row for row in tx.db.execute(SQL["cancel_tree"], (json_ids(rows),)).fetchall()}
-    became = _request(tx, list(rows.values()), reason)
+    became = _request(tx, sorted(rows.values()), reason)
     return [None if row is None else became.get(row[0], STATUS[row[1]]) for row in found]
 
 

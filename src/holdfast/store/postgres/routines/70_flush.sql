@@ -38,8 +38,8 @@ begin
   select coalesce(bool_or(is_due), false) into woke from released;
 end $$;
 
--- Exactly once a child, and only while its parent lives. The parents are locked already, by whoever calls this; `woke`:
--- one of them became runnable, or its holder has something to look at.
+-- Exactly once a child, in the order given, and only while its parent lives. The parents are locked already, by whoever
+-- calls this; `woke`: one of them became runnable, or its holder has something to look at.
 create or replace function {schema}.report_ends_1(p_children bigint[], p_now timestamptz, out woke boolean)
 language plpgsql as $$
 declare
@@ -52,9 +52,10 @@ begin
         || coalesce(c.error::text, 'null') || ',"state":'
         || case when c.kind = 'task' then c.state::text else 'null' end || '}')::json,
       'c:' || encode(c.promise, 'hex'), p_now
-    from {schema}.executions c join {schema}.executions p on p.id = c.parent_id
-    where c.id = any (p_children) and c.reports and p.ended_at is null
-    order by c.id
+    from unnest(p_children) with ordinality x(id, ord)
+    join {schema}.executions c on c.id = x.id join {schema}.executions p on p.id = c.parent_id
+    where c.reports and p.ended_at is null
+    order by x.ord
     on conflict do nothing
     returning s.target_id
   )
@@ -205,7 +206,7 @@ create or replace function {schema}.flush_1(
   p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
   p_wait_children int[],
   p_column_ord int[], p_column_beats json[], p_column_published json[], p_column_attributes json[],
-  p_parents bigint[],
+  p_parents bigint[], p_ending bigint[],
   p_ignore_ord int[], p_ignore_id bigint[],
   p_consume_ord int[], p_consume_id bigint[],
   p_spawn_ord int[], p_spawn_quorum int[], p_child_ord int[],
@@ -226,19 +227,18 @@ declare
   v_now timestamptz := {schema}.clock();
   v_live int[];          -- positions of the commits whose fence holds
   v_barred int[];        -- of these, the ones that may not spawn: their cancel was requested
-  v_pending int[];
   v_round int[];
   v_runnable int[] := '{}';  -- positions that go on at once instead of parking
   v_ready bigint[] := '{}';  -- ids whose barrier is open at once
   v_empty int[];
-  v_waits int[] := '{}';     -- ends of children that a parking row has still to wait for
+  v_waits int[] := '{}';     -- children that a parking row has still to wait for; null: as its new barrier says
   v_asked text[];
   v record;
   v_woke boolean;
 begin
   -- Every row that will be touched, in the order of ids.
   with locked as materialized (
-    select id, locked_by, lease_epoch, cancel_requested and not cleans_up as is_barred, barrier_round, children_pending
+    select id, locked_by, lease_epoch, cancel_requested and not cleans_up as is_barred, barrier_round
     from {schema}.executions
     where id = any (
       p_id || p_parents || array(select id from {schema}.executions where promise = any (p_signal_target)))
@@ -251,8 +251,8 @@ begin
   select array_agg(ord) filter (where id is not null), array_agg(ord) filter (where id is null),
     coalesce(array_agg(ord) filter (
       where is_barred and asked not in ('executing', 'done', 'failed', 'cancelled')), '{}'),
-    array_agg(children_pending order by ord), array_agg(barrier_round order by ord)
-  into v_live, fenced, v_barred, v_pending, v_round
+    array_agg(barrier_round order by ord)
+  into v_live, fenced, v_barred, v_round
   from own;
   woke := false;
   at := v_now;
@@ -307,14 +307,16 @@ begin
 
   -- Only now, after the lock: a signal that came before it is in the inbox, one that comes after finds the row parked.
   -- A barrier that its children have already emptied is open as well, and so is a wait for children that have ended.
-  if 'awaiting_promise' = any (p_status) then
+  if p_status && '{awaiting_signal,awaiting_children,awaiting_promise}' then
     v_waits := array(
-      select case when o.status = 'awaiting_promise' then greatest(coalesce(o.wait, 0) - coalesce(c.ended, 0), 0) end
-      from unnest(p_id, p_status, p_wait_children) with ordinality as o(id, status, wait, ord)
-      left join (
-        select s.target_id, count(*)::int as ended from {schema}.signals s
-        where p_wait_children <> '{}' and s.target_id = any (p_id) and s.kind = 'child' group by s.target_id
-      ) c on c.target_id = o.id
+      select case
+        when o.status = 'awaiting_promise' and o.wait > 0 then greatest(o.wait - (
+          select count(*)::int from {schema}.signals s where s.target_id = o.id and s.kind = 'child'), 0)
+        when o.status = 'awaiting_children' and o.ord <> all (p_spawn_ord) then (
+          select count(*)::int from {schema}.executions c
+          where c.parent_id = o.id and c.parent_round = v_round[o.ord] and c.ended_at is null)
+        when o.status in ('awaiting_promise', 'awaiting_signal') and o.replay is not true then 0 end
+      from unnest(p_id, p_status, p_wait_children, p_replay) with ordinality as o(id, status, wait, replay, ord)
       order by o.ord
     );
   end if;
@@ -328,7 +330,7 @@ begin
       where s.target_id = o.id and s.kind = 'signal' and s.name = any (o.awaits::text[])
         and not exists (select from unnest(p_ignore_ord, p_ignore_id) i(ord, id) where i.ord = o.ord and i.id = s.id)))
     or (o.status = 'awaiting_promise' and p_wait_children[o.ord] > 0 and v_waits[o.ord] = 0)
-    or (o.status = 'awaiting_children' and o.ord <> all (p_spawn_ord) and v_pending[o.ord] = 0));
+    or (o.status = 'awaiting_children' and o.ord <> all (p_spawn_ord) and v_waits[o.ord] = 0));
   v_asked := p_status;
   for v_at in 1 .. cardinality(v_runnable) loop
     p_status[v_runnable[v_at]] := 'runnable';
@@ -387,7 +389,8 @@ begin
   if v.ended is not null and p_parents <> '{}' then
     select b.woke into v_woke from {schema}.release_barriers_1(v.ended, v_now) b;
     woke := woke or v_woke;
-    select r.woke into v_woke from {schema}.report_ends_1(v.ended, v_now) r;
+    select r.woke into v_woke from {schema}.report_ends_1(array(
+      select g.id from unnest(p_ending) with ordinality g(id, ord) where g.id = any (v.ended) order by g.ord), v_now) r;
     woke := woke or v_woke;
   end if;
   if (p_signal_ord <> '{}' or v.ended is not null and p_parents <> '{}') and exists (

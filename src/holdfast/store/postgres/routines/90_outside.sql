@@ -1,7 +1,7 @@
 -- What people ask of executions: cancel, pause, resume, purge, and the view of queues.
 
--- End what nobody holds, ask the holders of the rest; what cleans up is never ended here, but goes on to hear of it. The
--- rows and their parents are locked already, by whoever calls this.
+-- End what nobody holds, ask the holders of the rest; what cleans up is never ended here, but goes on to hear of it.
+-- The rows and their parents are locked already, by whoever calls this.
 create or replace function {schema}.request_cancel_1(
   p_ids bigint[], p_reason text, p_now timestamptz, out woke boolean, out ended boolean
 ) language plpgsql as $$
@@ -13,8 +13,7 @@ begin
   with asked as (
     update {schema}.executions e set
       cancel_requested = true, cancel_reason = coalesce(e.cancel_reason, p_reason), updated_at = p_now,
-      -- A cancel is not held up by a pause; but what cleans up has still work to do, and that was paused.
-      paused = e.paused and e.cleans_up,
+      paused = false,  -- a cancel is not held up by a pause
       status = case when {include cancel_wakes} then 'runnable' else e.status end,
       eligible_at = case when {include cancel_wakes} then p_now else e.eligible_at end,
       wake_at = case when {include cancel_wakes} then null else e.wake_at end
@@ -31,8 +30,8 @@ begin
       and not e.cleans_up
     returning e.id, e.partition_key
   )
-  select array_agg(id), array_agg(partition_key) filter (where partition_key is not null) into v_ended, v_keys
-  from ended;
+  select array_agg(id order by id), array_agg(partition_key) filter (where partition_key is not null)
+  into v_ended, v_keys from ended;
   ended := v_ended is not null;
   if ended then
     if v_keys is not null then
