@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from holdfast.testing.stores import Stores
 from tests.models.workflow.kit import Rig
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory where the system has a place for that: nothing here loses the machine's memory."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 @pytest_asyncio.fixture

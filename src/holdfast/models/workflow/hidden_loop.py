@@ -7,6 +7,7 @@ names the line. Hiding the loop alone would not do: `gather` and `Future` would 
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Coroutine
@@ -48,4 +49,20 @@ def _line() -> str:
     return "its body"
 
 
-HIDDEN_LOOP: Final = cast(AbstractEventLoop, _HiddenLoop())
+_HIDDEN_LOOP: Final = cast(AbstractEventLoop, _HiddenLoop())
+
+
+class Hidden:
+    """While in it, code on this thread finds no loop, and the loop is not told of its async generators."""
+
+    __slots__ = ("_hooks", "_loop")
+
+    def __enter__(self) -> None:
+        self._loop = asyncio._get_running_loop()
+        self._hooks = sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(_HIDDEN_LOOP)
+        sys.set_asyncgen_hooks(None, None)
+
+    def __exit__(self, *_: object) -> None:
+        sys.set_asyncgen_hooks(*self._hooks)
+        asyncio._set_running_loop(self._loop)

@@ -65,9 +65,8 @@ class JoinSet(Generic[T]):
                 found.append(done)
         return found
 
-    async def __aiter__(self) -> AsyncIterator[Completed[T]]:
-        while self._members:
-            yield await self.next()
+    def __aiter__(self) -> AsyncIterator[Completed[T]]:
+        return _Iterator(self)
 
     async def __aenter__(self) -> JoinSet[T]:
         return self
@@ -82,6 +81,23 @@ class JoinSet(Generic[T]):
             return
         while self._members:
             await self.next()
+
+
+class _Iterator(Generic[T]):
+    """Not a generator: one that is dropped in the middle would be finished by the engine's loop, outside the body."""
+
+    __slots__ = ("_join_set",)
+
+    def __init__(self, join_set: JoinSet[T]) -> None:
+        self._join_set = join_set
+
+    def __aiter__(self) -> _Iterator[T]:
+        return self
+
+    async def __anext__(self) -> Completed[T]:
+        if not len(self._join_set):
+            raise StopAsyncIteration
+        return await self._join_set.next()
 
 
 class _Next(Generic[T]):

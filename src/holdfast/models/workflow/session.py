@@ -10,7 +10,6 @@ body that asks for something else is stopped before anything is recorded.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import logging
@@ -58,7 +57,7 @@ from holdfast.core.journal.events import (
 )
 from holdfast.models.workflow.callee import Callee, forgive
 from holdfast.models.workflow.divergence import describe, explain_asyncio, foreign_await
-from holdfast.models.workflow.hidden_loop import HIDDEN_LOOP
+from holdfast.models.workflow.hidden_loop import Hidden
 from holdfast.models.workflow.promise import SignalPromise, Wait, forbid_elsewhere
 
 RUNNING: Final = JournalStatus.RUNNING
@@ -639,16 +638,15 @@ class Session:
         """One `send`, with the loop hidden: asyncio's own tools would act on the engine's task."""
         body = self.body
         assert body is not None
-        loop = asyncio._get_running_loop()
-        asyncio._set_running_loop(HIDDEN_LOOP)
         CURRENT.session = self
         try:
-            if self._must_throw_cancel():
-                self.note_cancel_raised()
-                wait = body.throw(Cancelled(self.cancel_reason))
-            else:
-                self.wait = None
-                wait = body.send(None)
+            with Hidden():
+                if self._must_throw_cancel():
+                    self.note_cancel_raised()
+                    wait = body.throw(Cancelled(self.cancel_reason))
+                else:
+                    self.wait = None
+                    wait = body.send(None)
         except StopIteration as stop:
             self._finish(stop.value, None)
             return None
@@ -661,7 +659,6 @@ class Session:
             return None
         finally:
             CURRENT.session = None
-            asyncio._set_running_loop(loop)
         if type(wait) is not Wait:
             foreign = foreign_await(body, wait)
             self.evict()
@@ -730,13 +727,12 @@ class Session:
         if body is None or self.is_finished:
             return
         self.is_evicting = True
-        loop = asyncio._get_running_loop()
-        asyncio._set_running_loop(HIDDEN_LOOP)
         earlier, CURRENT.session = CURRENT.session, self
         try:
             for _ in range(CLOSE_TRIES):  # a body that swallows its end and awaits again is told once more
                 try:
-                    body.close()
+                    with Hidden():
+                        body.close()
                     break
                 except RuntimeError:
                     continue
@@ -751,7 +747,6 @@ class Session:
                     break
         finally:
             CURRENT.session = earlier
-            asyncio._set_running_loop(loop)
 
 
 def _number(promise_id: str) -> str:

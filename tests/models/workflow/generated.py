@@ -1,0 +1,223 @@
+"""Workflows made at random: a program is data, and one workflow interprets it with every operation there is.
+
+- `Op`, `Program`: what to do; `draw_program` makes one from any source of choices, so that hypothesis can shrink it
+  and a seeded simulation can repeat it.
+- `declare`: the interpreter and the tasks, workflows and machine it calls, on an app.
+- `ran`: how often each call's function was begun, by idempotency key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import (
+    App,
+    Cancelled,
+    Completed,
+    Context,
+    Done,
+    Machine,
+    MachineContext,
+    Outcome,
+    RetryPolicy,
+    TaskFailed,
+    Workflow,
+    current,
+    step,
+)
+
+NAMES = ("red", "blue")
+CALLS = ("inline", "flaky", "fail", "remote", "remote_flaky", "child", "machine")
+WAITS = (*CALLS, "sleep", "signal")
+# Threads only one at a time: which of two ends first is up to the machine.
+PLAIN = (*WAITS, "thread", "deadline", "random", "uuid", "now", "patched", "publish")
+GROUPS = ("all", "any", "join", "quorum", "leave", "drop", "behind")
+QUEUES = ["default", "remote"]
+
+Choose = Callable[[int], int]  # a number from 0 below the one given
+
+
+@dataclass
+class Op:
+    kind: str
+    number: int = 0
+    ops: list[Op] = field(default_factory=list)
+
+
+@dataclass
+class Program:
+    ops: list[Op]
+    clean_up: list[Op] = field(default_factory=list)
+
+
+class DeclinedError(Exception):
+    pass
+
+
+def draw_program(choose: Choose, depth: int = 2, most: int = 5) -> Program:
+    ops = [_draw_op(choose, depth) for _ in range(1 + choose(most))]
+    kinds = [kind for kind in PLAIN if kind not in ("signal", "deadline")]  # clean-up cannot wait for signals (B2)
+    clean_up = [Op(kinds[choose(len(kinds))], choose(4)) for _ in range(choose(3))]
+    return Program(ops, [op if op.kind != "child" else Op("remote", op.number) for op in clean_up])
+
+
+def _draw_op(choose: Choose, depth: int) -> Op:
+    if choose(3) == 0:
+        kind = GROUPS[choose(len(GROUPS))]
+        kinds = WAITS if kind in ("all", "any", "behind") else CALLS
+        return Op(kind, choose(3), [_draw_plain(choose, kinds, depth) for _ in range(1 + choose(3))])
+    return _draw_plain(choose, PLAIN, depth)
+
+
+def _draw_plain(choose: Choose, kinds: tuple[str, ...], depth: int) -> Op:
+    kind = kinds[choose(len(kinds))]
+    if kind != "child":
+        return Op(kind, choose(4))
+    if depth == 0:
+        return Op("remote", choose(4))
+    return Op("child", 0, draw_program(choose, depth - 1, 2).ops)
+
+
+def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
+    """The workflow that interprets a program."""
+
+    def count() -> None:
+        ran[current().idempotency_key] += 1
+
+    @app.task(name="inline")
+    async def inline(number: int) -> int:
+        count()
+        return number * 10
+
+    @app.task(name="thread")
+    def thread(number: int) -> int:
+        count()
+        return number * 11
+
+    @app.task(name="flaky", retry=RetryPolicy(initial_delay=2, jitter=0.2))
+    async def flaky(number: int) -> int:
+        count()
+        if current().attempt <= number:
+            raise ConnectionError(f"attempt {current().attempt}")
+        return number * 100
+
+    @app.task(name="fail", raises=(DeclinedError,), retry=RetryPolicy(max_attempts=1))
+    async def fail(number: int) -> int:
+        count()
+        if number % 2:
+            raise DeclinedError(f"no {number}")
+        raise ValueError(f"bad {number}")
+
+    @app.task(name="remote", queue="remote")
+    async def remote(number: int) -> int:
+        count()
+        return number * 1000
+
+    @app.task(name="remote_flaky", queue="remote", retry=RetryPolicy(initial_delay=1, jitter=0))
+    async def remote_flaky(number: int) -> int:
+        count()
+        if current().attempt <= number % 2:
+            raise ConnectionError(f"attempt {current().attempt}")
+        return number * 1001
+
+    @app.machine(name="Doubler")
+    class Doubler(Machine[int]):
+        @step(initial=True)
+        async def double(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.state * 2)
+
+    def call(ctx: Context, op: Op) -> Any:
+        match op.kind:
+            case "inline":
+                return ctx.invoke(inline, op.number)
+            case "thread":
+                return ctx.invoke(thread, op.number)
+            case "flaky":
+                return ctx.invoke(flaky, op.number)
+            case "fail":
+                return ctx.invoke(fail, op.number)
+            case "remote":
+                return ctx.invoke(remote, op.number)
+            case "remote_flaky":
+                return ctx.invoke(remote_flaky, op.number)
+            case "child":
+                return ctx.invoke(generated, Program(op.ops))
+            case "machine":
+                return ctx.invoke(Doubler, op.number)
+            case "sleep":
+                return ctx.sleep(op.number)
+            case "signal":
+                return ctx.signal(NAMES[op.number % 2], int)
+        raise AssertionError(op.kind)
+
+    async def one(ctx: Context, op: Op) -> Any:
+        match op.kind:
+            case "deadline":
+                try:
+                    return await ctx.signal(NAMES[op.number % 2], int, timeout=op.number)
+                except TimeoutError:
+                    return "timeout"
+            case "random":
+                return ctx.random()
+            case "uuid":
+                return str(ctx.uuid())
+            case "now":
+                return bool(ctx.now())
+            case "patched":
+                return ctx.patched(f"change-{op.number}")
+            case "publish":
+                return ctx.publish("stage", op.number)
+            case "all":
+                return await ctx.all(*[call(ctx, member) for member in op.ops])
+            case "any":
+                return _shown(await ctx.any(*[call(ctx, member) for member in op.ops]))
+            case "behind":
+                behind = [call(ctx, member) for member in op.ops]
+                return [ctx.random(), *[await member for member in behind]]
+            case "join" | "quorum" | "leave" | "drop":
+                return await joined(ctx, op)
+        return await call(ctx, op)
+
+    async def joined(ctx: Context, op: Op) -> list[Any]:
+        taken: list[Any] = []
+        async with ctx.join_set(cancel_rest=op.kind == "drop") as jobs:
+            for member in op.ops:
+                jobs.submit(call(ctx, member))
+            if op.kind == "join":
+                taken += [_shown(done) async for done in jobs]
+            elif op.kind == "quorum":
+                taken += [_shown(done) for done in await jobs.first(1 + op.number % len(op.ops))]
+            elif op.number:
+                taken.append(_shown(await jobs.next()))
+        return taken
+
+    @app.workflow(name="generated")
+    async def generated(ctx: Context, program: Program) -> list[Any]:
+        results: list[Any] = []
+        try:
+            for op in program.ops:
+                try:
+                    results.append(await one(ctx, op))
+                except (TaskFailed, DeclinedError) as error:
+                    results.append(f"{type(error).__name__}: {error}")
+        except Cancelled:
+            for op in program.clean_up:
+                try:
+                    results.append(await one(ctx, op))
+                except (TaskFailed, DeclinedError) as error:
+                    results.append(f"{type(error).__name__}: {error}")
+            ctx.publish("cleaned", results)
+            raise
+        return results
+
+    return generated
+
+
+def _shown(done: Completed[Any]) -> Any:
+    try:
+        return done.result()
+    except (TaskFailed, DeclinedError) as error:
+        return f"{type(error).__name__}: {error}"

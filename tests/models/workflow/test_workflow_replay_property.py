@@ -1,0 +1,124 @@
+"""Warm resume, replay, eviction and moves all write the same journal (issue 3; DESIGN 6, rulings B15, B16)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast import PromiseId, Status
+from holdfast.store.base import Store
+from holdfast.testing.audit import all_views, audit
+from holdfast.testing.faults import Borrowed
+from holdfast.testing.stores import Stores
+from tests.models.workflow.generated import NAMES, QUEUES, Program, declare, draw_program
+from tests.models.workflow.kit import Facts, HandWorker, Rig
+
+EXAMPLES = {"sqlite": 60, "postgres": 6}
+ROUNDS = 60
+TIMES = ("fire_at", "time", "retry_at")
+
+
+@dataclass
+class Played:
+    """What a run left: of each execution its status, its result and its journal."""
+
+    executions: dict[str, tuple[Status, Any, list[Facts]]]
+    ran: Counter[str]
+
+
+async def play(stores: Stores, program: Program, mode: str, cancel_at: int | None) -> Played:
+    await stores.reset()
+    began = stores.clock.now
+    rig = Rig(stores, store=cast(Store, Borrowed(stores.store)))
+    ran: Counter[str] = Counter()
+    generated = declare(rig.app, ran)
+    try:
+        workers = [await _worker(rig, mode) for _ in range(2 if mode == "moving" else 1)]
+        handle = await generated.options(key="the one").start(program)
+        for round_number in range(ROUNDS):
+            await _work(rig, workers, mode)
+            if not await _live(stores):
+                break
+            await _signal_all(rig, NAMES[round_number % 2], round_number)
+            if round_number == cancel_at:
+                await handle.cancel()
+            await rig.advance(1)
+        await rig.check_journals()
+        assert not await audit(stores.store)
+        assert not await _live(stores), "it never ended"
+        return Played(await _executions(rig, began), ran)
+    finally:
+        await rig.close()
+
+
+async def _worker(rig: Rig, mode: str) -> HandWorker:
+    # One claim at a time: which of two commits comes first must not depend on the machine.
+    return await rig.make_worker(warm_most=0 if mode == "cold" else None, concurrency=1, queues=QUEUES)
+
+
+async def _work(rig: Rig, workers: list[HandWorker], mode: str) -> None:
+    idle = 0
+    while idle < len(workers):
+        workers.append(workers.pop(0))
+        idle = 0 if await workers[0].run_once() else idle + 1
+        if mode == "evicted":
+            rig.forget()
+
+
+async def _live(stores: Stores) -> list[PromiseId]:
+    views = await all_views(stores.store)
+    assert not [view.error for view in views if view.status is Status.STRANDED]
+    return [PromiseId.from_bytes(view.promise) for view in views if not view.status.is_terminal]
+
+
+async def _signal_all(rig: Rig, name: str, payload: int) -> None:
+    for promise in await _live(rig.stores):
+        await rig.app.handle(promise).signal(name, payload)
+
+
+async def _executions(rig: Rig, began: datetime) -> dict[str, tuple[Status, Any, list[Facts]]]:
+    found = {}
+    for view in await all_views(rig.stores.store):
+        promise = PromiseId.from_bytes(view.promise)
+        facts = await rig.facts(promise)
+        for fact in facts:
+            for name in TIMES:
+                if name in fact:
+                    fact[name] = (datetime.fromisoformat(fact[name]) - began).total_seconds()
+        found[str(promise)] = (view.status, (view.result, view.published), facts)
+    return found
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    return draw_program(lambda below: draw(st.integers(0, below - 1)))
+
+
+@pytest.mark.parametrize("mode", ["cold", "evicted", "moving"])
+def test_every_way_of_going_on_writes_the_same_journal(
+    backend: str, mode: str, make_stores: Callable[[str], Stores]
+) -> None:
+    with asyncio.Runner() as runner:
+        stores = make_stores(backend)
+        runner.run(stores.open())
+
+        @settings(max_examples=EXAMPLES[backend], deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(program=programs(), cancel_at=st.none() | st.integers(0, 4))
+        def compare(program: Program, cancel_at: int | None) -> None:
+            warm = runner.run(play(stores, program, "warm", cancel_at))
+            other = runner.run(play(stores, program, mode, cancel_at))
+            assert other.executions == warm.executions
+            assert other.ran == warm.ran
+
+        try:
+            compare()
+        finally:
+            runner.run(stores.close())
