@@ -65,10 +65,10 @@ class Rig:
     async def view(self, handle: Handle[Any]) -> ExecutionView:
         return await handle.describe()
 
-    async def stop(self, worker: Worker) -> None:
+    async def stop(self, worker: Worker, drain_seconds: float | None = None) -> None:
         """Stop one that the test has no more use for."""
         self._workers.remove(worker)
-        await worker.stop()
+        await worker.stop(drain_seconds)
 
     async def kill(self, worker: Worker, working: asyncio.Task[int]) -> None:
         """As if its process had been killed while `working`, and another had then taken back what it held."""
@@ -82,6 +82,13 @@ class Rig:
         for worker in self._workers:
             await worker.stop(0)
         await self.app.close()
+
+
+async def renamed(worker: Worker) -> None:
+    """Until a worker that has just learned that its lease is lost goes by another name."""
+    await asyncio.sleep(0)
+    if worker._changing is not None:
+        await asyncio.wait([worker._changing])
 
 
 def handles(started: list[Handle[Any] | Collision]) -> list[Handle[Any]]:

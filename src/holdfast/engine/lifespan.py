@@ -60,18 +60,24 @@ class Resources:
 
 @contextlib.asynccontextmanager
 async def open_resources(lifespans: tuple[Lifespan, ...]) -> AsyncIterator[Resources]:
-    """Open all in order; close in reverse order, also when opening a later one fails."""
-    async with contextlib.AsyncExitStack() as stack:
-        values = []
-        for lifespan in lifespans:
-            if inspect.isasyncgenfunction(lifespan):
-                manager = contextlib.asynccontextmanager(lifespan)
-                values.append(await stack.enter_async_context(manager()))
-            elif inspect.isgeneratorfunction(lifespan):
-                values.append(stack.enter_context(contextlib.contextmanager(lifespan)()))
-            else:
-                raise ConfigurationError(
-                    f"the lifespan {getattr(lifespan, '__qualname__', lifespan)!r} is no generator function; "
-                    "write `async def` with one `yield` of the resource"
-                )
+    """Open all in order; close in reverse order, also when opening a later one fails.
+
+    Closing always resumes a generator after its `yield`: no error is thrown into it, so it needs no `try`.
+    """
+    stack = contextlib.AsyncExitStack()
+    try:
+        values = [await _open(lifespan, stack) for lifespan in lifespans]
         yield Resources(tuple(values))
+    finally:
+        await stack.aclose()
+
+
+async def _open(lifespan: Lifespan, stack: contextlib.AsyncExitStack) -> object:
+    if inspect.isasyncgenfunction(lifespan):
+        return await stack.enter_async_context(contextlib.asynccontextmanager(lifespan)())
+    if inspect.isgeneratorfunction(lifespan):
+        return stack.enter_context(contextlib.contextmanager(lifespan)())
+    raise ConfigurationError(
+        f"the lifespan {getattr(lifespan, '__qualname__', lifespan)!r} is no generator function; "
+        "write `async def` with one `yield` of the resource"
+    )

@@ -1,0 +1,205 @@
+"""Leaving in good order: a finished step is recorded, a cancelled one is not, and everything is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from holdfast import Done, Handle, Machine, MachineContext, Next, Outcome, Status, step
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.worker import Worker
+from tests.engine.rig import Faulty, Rig
+
+
+class Slow:
+    """A machine that waits in its first step for `release`."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.begun, self.release = asyncio.Event(), asyncio.Event()
+        self.seen: list[str] = []
+        outer = self
+
+        @rig.app.machine(name="Slow")
+        class Work(Machine[int]):
+            @step(initial=True)
+            async def first(self, ctx: MachineContext[int]) -> Outcome:
+                outer.begun.set()
+                try:
+                    await outer.release.wait()
+                except asyncio.CancelledError:
+                    outer.seen.append("cancelled")
+                    raise
+                return Next(self.second, ctx.state + 1)
+
+            @step
+            async def second(self, ctx: MachineContext[int]) -> Outcome:
+                outer.seen.append("second")
+                return Done(ctx.state)
+
+            async def handle(self, error: Exception, ctx: MachineContext[int]) -> Outcome:
+                outer.seen.append(f"handled {type(error).__name__}")
+                return Done()
+
+        self.machine = Work
+
+
+async def begin(rig: Rig, slow: Slow) -> tuple[Handle[object], Worker, asyncio.Task[int]]:
+    handle = await slow.machine.start(1)
+    worker = await rig.make_worker()
+    working = asyncio.create_task(worker.run_once())
+    await slow.begun.wait()
+    return handle, worker, working
+
+
+async def test_a_step_that_finishes_in_time_is_recorded(rig: Rig) -> None:
+    """And no other one is begun."""
+    slow = Slow(rig)
+    handle, worker, working = await begin(rig, slow)
+    stopping = asyncio.create_task(rig.stop(worker))
+    await asyncio.sleep(0)
+    slow.release.set()
+    await asyncio.gather(stopping, working)
+    view = await rig.view(handle)
+    assert (view.status, view.step, view.state, view.attempt) == (Status.RUNNABLE, "second", "2", 0)
+    assert slow.seen == []
+
+
+async def test_a_step_that_does_not_is_cancelled_and_not_recorded(rig: Rig) -> None:
+    """DESIGN section 6: a task cancelled by draining is never recorded as an outcome; `attempt` is unchanged."""
+    slow = Slow(rig)
+    handle, worker, working = await begin(rig, slow)
+    await rig.stop(worker, 0)
+    await working
+    assert slow.seen == ["cancelled"]
+    view = await rig.view(handle)
+    assert (view.status, view.step, view.state) == (Status.RUNNABLE, "first", "1")
+    assert (view.attempt, view.crashes, view.revision, view.locked_by) == (0, 0, 0, None)
+    slow.release.set()
+    await rig.run()
+    assert await handle.result() == 2
+
+
+async def test_the_time_to_drain_is_bounded(rig: Rig) -> None:
+    slow = Slow(rig)
+    handle, worker, working = await begin(rig, slow)
+    await rig.stop(worker, 0.001)
+    await working
+    assert slow.seen == ["cancelled"]
+    assert await handle.status() is Status.RUNNABLE
+
+
+async def test_a_thread_that_cannot_be_stopped_records_nothing(rig: Rig) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    @rig.app.machine
+    class Blocks(Machine[int]):
+        @step(initial=True)
+        def only(self, ctx: MachineContext[int]) -> Outcome:
+            begun.set()
+            release.wait(30)
+            return Done("too late")
+
+    handle = await Blocks.start(1)
+    worker = await rig.make_worker()
+    working = asyncio.create_task(worker.run_once())
+    await asyncio.to_thread(begun.wait, 30)
+    await rig.stop(worker, 0)
+    release.set()
+    await working
+    view = await rig.view(handle)
+    assert (view.status, view.attempt) == (Status.RUNNABLE, 0)
+
+
+async def test_a_stopped_worker_is_gone_from_the_ledger(rig: Rig) -> None:
+    slow = Slow(rig)
+    await slow.machine.options(delay=1000).start(1)
+    worker = await rig.make_worker()
+    assert [info.id for info in await rig.stores.store.workers()] == [worker.id]
+    await rig.stop(worker)
+    assert await rig.stores.store.workers() == []
+
+
+async def test_a_worker_that_cannot_sign_off_stops_all_the_same(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """Its lease runs out by itself."""
+    faulty = Faulty(rig.stores.unopened())
+    other = Rig(rig.stores, store=faulty.as_store())
+    try:
+        Slow(other)
+        worker = await other.make_worker()
+        faulty.fail("retire_worker")
+        await other.stop(worker)
+        assert "could not sign off" in caplog.text
+    finally:
+        await other.close()
+
+
+async def test_stopping_twice_is_stopping(rig: Rig) -> None:
+    Slow(rig)
+    worker = await rig.make_worker()
+    await rig.stop(worker)
+    await worker.stop()
+
+
+async def test_an_error_in_the_block_of_a_worker_stops_it_at_once(rig: Rig) -> None:
+    slow = Slow(rig)
+    handle = await slow.machine.start(1)
+
+    async def block() -> None:
+        async with rig.app.worker(drain_seconds=3600):
+            await slow.begun.wait()
+            raise ValueError("in the block")
+
+    with pytest.raises(ValueError, match="in the block"):
+        await block()
+    assert slow.seen == ["cancelled"]
+    assert await handle.status() is Status.RUNNABLE
+
+
+# ---------------------------------------------------------------------- signals of the operating system
+
+
+async def running(rig: Rig) -> tuple[asyncio.Task[None], asyncio.Event]:
+    """A worker that runs until it is told to stop by a signal, and an event for when it has heard it."""
+    worker, heard = await rig.app.make_worker(WorkerSettings(drain_seconds=3600)), asyncio.Event()
+    stop = worker.stop
+
+    async def stopping(drain_seconds: float | None = None) -> None:
+        heard.set()
+        await stop(drain_seconds)
+
+    worker.stop = stopping  # type: ignore[method-assign]
+    return asyncio.create_task(worker.run()), heard
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_drains(rig: Rig, number: signal.Signals) -> None:
+    slow = Slow(rig)
+    handle = await slow.machine.start(1)
+    run, heard = await running(rig)
+    await slow.begun.wait()
+    os.kill(os.getpid(), number)
+    await heard.wait()
+    slow.release.set()
+    await run
+    view = await rig.view(handle)
+    assert (view.status, view.step) == (Status.RUNNABLE, "second")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "its handlers are taken away again"
+
+
+async def test_the_second_signal_stops_at_once(rig: Rig) -> None:
+    slow = Slow(rig)
+    handle = await slow.machine.start(1)
+    run, heard = await running(rig)
+    await slow.begun.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await heard.wait()
+    assert not run.done()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await run
+    assert slow.seen == ["cancelled"]
+    view = await rig.view(handle)
+    assert (view.status, view.attempt) == (Status.RUNNABLE, 0)

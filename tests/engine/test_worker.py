@@ -1,0 +1,350 @@
+"""A worker as a whole: its loops at work, its limits, and what it does when the store or a runner fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    Await,
+    Child,
+    Done,
+    Machine,
+    MachineContext,
+    Next,
+    Outcome,
+    Replay,
+    ScheduleChildren,
+    Status,
+    step,
+)
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.store.base import handler_of
+from holdfast.testing.hand import Hand, row
+from tests.engine.rig import Faulty, Rig, handles
+
+
+@pytest.fixture
+def machine(rig: Rig) -> type[Machine[int]]:
+    @rig.app.machine
+    class Walk(Machine[int]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[int]) -> Outcome:
+            return Await("go", self.second, ctx.state) if ctx.state < 0 else Next(self.second, ctx.state + 1)
+
+        @step
+        async def second(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.state)
+
+    return Walk
+
+
+async def test_the_loops_do_the_work(rig: Rig, machine: type[Machine[int]]) -> None:
+    async with rig.app.worker(concurrency=20):
+        started = handles(await machine.start_many(range(200)))
+        assert [await handle.result() for handle in started] == [n + 1 for n in range(200)]
+
+
+async def test_a_signal_wakes_what_a_running_worker_has_parked(rig: Rig, machine: type[Machine[int]]) -> None:
+    async with rig.app.worker(poll_seconds=3600):
+        handle = await machine.start(-1)
+        await handle.signal("go")
+        assert await handle.result() == -1
+
+
+async def test_deadlines_and_delays_pass_by_the_stores_clock(rig: Rig) -> None:
+    """The worker's own clock decides nothing."""
+
+    @rig.app.machine
+    class Sleeps(Machine[int]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[int]) -> Outcome:
+            return Await((), self.second, ctx.state, timeout=3600)
+
+        @step
+        async def second(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.timed_out) if ctx.attempt else Replay(ctx.state, delay=3600)
+
+    async with rig.app.worker(poll_seconds=0.01):
+        handle = await Sleeps.start(0)
+        result = asyncio.create_task(handle.result())
+        while not result.done():
+            await rig.stores.advance(3600)
+            await asyncio.wait([result], timeout=0.02)
+        assert await result is True
+
+
+async def test_two_workers_share_the_work(rig: Rig, machine: type[Machine[int]]) -> None:
+    """No execution is worked on twice, and none is left."""
+    one, two = await rig.make_worker(concurrency=10), await rig.make_worker(concurrency=10)
+    started = handles(await machine.start_many(range(100)))
+    await asyncio.gather(one.run_until_idle(), two.run_until_idle())
+    assert [await handle.result() for handle in started] == [n + 1 for n in range(100)]
+    assert one.counters["commits"] + two.counters["commits"] == 200
+    assert {(await rig.view(handle)).revision for handle in started} == {2}
+
+
+async def test_a_worker_holds_no_more_than_its_concurrency(rig: Rig) -> None:
+    running, most = 0, 0
+
+    @rig.app.machine
+    class Job(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return Done()
+
+    started = handles(await Job.start_many(range(50)))
+    async with rig.app.worker(concurrency=7):
+        for handle in started:
+            await handle.result()
+    assert 1 <= most <= 7
+
+
+async def test_limits_of_a_queue_hold_over_all_workers(rig: Rig) -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+    running = 0
+
+    @rig.app.machine
+    class Job(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            nonlocal running
+            running += 1
+            begun.set()
+            await release.wait()
+            running -= 1
+            return Done()
+
+    await rig.app.configure_queue("default", concurrency=3)
+    await Job.start_many(range(10))
+    one, two = await rig.make_worker(), await rig.make_worker()
+    working = asyncio.create_task(one.run_once())
+    await begun.wait()
+    assert await two.run_once() == 0
+    assert running == 3
+    release.set()
+    assert await working == 3
+
+
+async def test_a_rate_limits_how_many_are_begun(rig: Rig, machine: type[Machine[int]]) -> None:
+    await rig.app.configure_queue("default", rate=4, rate_period=60)
+    await machine.start_many(range(10))
+    assert await rig.once() == 4
+    assert await rig.once() == 0
+    await rig.advance(30)
+    assert await rig.once() == 2
+    await rig.advance(600)
+    assert await rig.once() == 4
+
+
+async def test_a_paused_queue_waits(rig: Rig, machine: type[Machine[int]]) -> None:
+    await rig.app.configure_queue("default", paused=True)
+    handle = await machine.start(1)
+    assert await rig.run() == 0
+    await rig.app.configure_queue("default")
+    await rig.run()
+    assert await handle.result() == 2
+
+
+# ---------------------------------------------------------------------- failures
+
+
+async def faulty_rig(rig: Rig) -> tuple[Rig, Faulty]:
+    faulty = Faulty(rig.stores.unopened())
+    return Rig(rig.stores, store=faulty.as_store()), faulty
+
+
+async def test_a_read_that_finds_the_store_away_costs_a_pause_not_the_execution(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The children of a barrier and a kept lease's inbox are read by the runner: nothing is lost or stranded."""
+    monkeypatch.setattr("holdfast.engine.service.Backoff.take", lambda self: 0.0)
+    other, faulty = await faulty_rig(rig)
+    try:
+
+        @other.app.machine
+        class Leaf(Machine[int]):
+            @step(initial=True)
+            async def only(self, ctx: MachineContext[int]) -> Outcome:
+                return Done(ctx.state)
+
+        @other.app.machine
+        class Tree(Machine[int]):
+            @step(initial=True)
+            async def split(self, ctx: MachineContext[int]) -> Outcome:
+                return ScheduleChildren(self.join, [Child(Leaf, 1)], ctx.state)
+
+            @step
+            async def join(self, ctx: MachineContext[int]) -> Outcome:
+                results = [child.result for child in ctx.children]
+                await other.app.handle(ctx.id).signal("hello")
+                return Next(self.end, sum(results) + 10 * ctx.attempt)
+
+            @step
+            async def end(self, ctx: MachineContext[int]) -> Outcome:
+                return Done([ctx.state, len(ctx.inbox), ctx.attempt])
+
+        handle = await Tree.start(0)
+        faulty.fail("children")
+        faulty.fail("inbox")
+        faulty.fail("release")
+        await other.run()
+        assert await handle.result() == [1, 1, 0]
+        assert faulty.pending() == 0
+    finally:
+        await other.close()
+
+
+async def test_a_commit_whose_reply_is_lost_runs_no_step_twice(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.service.Backoff.take", lambda self: 0.0)
+    other, faulty = await faulty_rig(rig)
+    faulty.inline = False
+    ran: list[str] = []
+    try:
+
+        @other.app.machine
+        class Walk(Machine[int]):
+            @step(initial=True)
+            async def first(self, ctx: MachineContext[int]) -> Outcome:
+                ran.append("first")
+                return Next(self.second, ctx.state + 1)
+
+            @step
+            async def second(self, ctx: MachineContext[int]) -> Outcome:
+                ran.append("second")
+                return Await("go", self.third, ctx.state + 1)
+
+            @step
+            async def third(self, ctx: MachineContext[int]) -> Outcome:
+                ran.append("third")
+                return Done(ctx.state + len(ctx.awaited))
+
+        handle = await Walk.start(0)
+        for applied in (True, True, False, True):
+            faulty.fail("flush", applied=applied)
+        await other.run()
+        await handle.signal("go")
+        await other.run()
+        assert await handle.result() == 3
+        assert ran == ["first", "second", "third"]
+    finally:
+        await other.close()
+
+
+async def test_a_running_worker_survives_a_store_that_comes_and_goes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.service.Backoff.take", lambda self: 0.0)
+    other, faulty = await faulty_rig(rig)
+    try:
+
+        @other.app.machine
+        class Walk(Machine[int]):
+            @step(initial=True)
+            async def first(self, ctx: MachineContext[int]) -> Outcome:
+                return Next(self.second, ctx.state + 1)
+
+            @step
+            async def second(self, ctx: MachineContext[int]) -> Outcome:
+                return Done(ctx.state)
+
+        for name in ("pick", "flush", "flush_now", "fire_timers", "reap", "disown", "open_ear", "get_many"):
+            faulty.fail(name, applied=name in ("pick", "flush", "flush_now"))
+            faulty.fail(name)
+        async with other.app.worker(poll_seconds=0.01):
+            started = handles(await Walk.start_many(range(20)))
+            assert [await handle.result() for handle in started] == [n + 1 for n in range(20)]
+        assert {(await other.view(handle)).revision for handle in started} == {2}
+    finally:
+        await other.close()
+
+
+async def test_what_a_runner_cannot_take_is_stranded_and_the_worker_goes_on(
+    rig: Rig, machine: type[Machine[int]], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of ours, not of the user's code: loud, and with its inputs kept."""
+    handle = await machine.start(-1)
+    await rig.run()
+    await handle.signal("go", 5)
+    runner = rig.app.runners()[0]
+    run = type(runner).run
+
+    async def broken(self: Any, claim: Any, engine: Any) -> None:
+        if claim.step == "second":
+            raise RuntimeError("a slip of ours")
+        await run(self, claim, engine)
+
+    other = await machine.start(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(runner), "run", broken)
+        with caplog.at_level(logging.ERROR, "holdfast.engine"):
+            await rig.run()
+    assert "could not be worked on and is stranded" in caplog.text
+    view = await rig.view(handle)
+    assert (view.status, view.step, view.awaits) == (Status.STRANDED, "second", ("go",))
+    error = await handle.error()
+    assert error is not None
+    assert (error.type, error.message, error.kind) == ("RuntimeError", "a slip of ours", "internal")
+    assert await other.result() == 2, "the worker goes on"
+    await handle.resume()
+    await rig.run()
+    assert await handle.result() == -1
+
+
+async def test_an_outcome_that_the_store_refuses_strands_its_execution_alone(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    other, faulty = await faulty_rig(rig)
+    try:
+
+        @other.app.machine
+        class Job(Machine[int]):
+            @step(initial=True)
+            async def only(self, ctx: MachineContext[int]) -> Outcome:
+                return Done(ctx.state)
+
+        started = handles(await Job.start_many(range(3)))
+
+        def refuse(name: str, arguments: tuple[Any, ...]) -> None:
+            if name.startswith("flush"):
+                for commit in arguments[1]:
+                    if commit.claim.state == "1" and commit.effects[0].status is Status.DONE:
+                        raise ValueError("cannot be written")
+
+        faulty.check = refuse
+        await other.run()
+        assert [await handle.status() for handle in started] == [Status.DONE, Status.STRANDED, Status.DONE]
+    finally:
+        await other.close()
+
+
+async def test_a_worker_that_cannot_reach_the_store_does_not_start(rig: Rig) -> None:
+    other, faulty = await faulty_rig(rig)
+    try:
+
+        @other.app.machine
+        class Job(Machine[int]):
+            @step(initial=True)
+            async def only(self, ctx: MachineContext[int]) -> Outcome:
+                return Done()
+
+        faulty.fail("register_worker")
+        with pytest.raises(StoreUnavailableError):
+            await other.make_worker()
+    finally:
+        await other.close()
+
+
+async def test_a_row_of_a_kind_without_code_here_is_left_alone(rig: Rig, machine: type[Machine[int]]) -> None:
+    """Unknown definitions stay for the worker that knows them."""
+    strange = row("x", kind="flow", handler=handler_of("flow", "Order", 1))
+    await rig.stores.store.insert([strange])
+    assert await rig.run() == 0
+    hand = await Hand(rig.stores.store).start()
+    assert (await hand.view(strange.promise)).status is Status.RUNNABLE
