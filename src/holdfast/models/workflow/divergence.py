@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Coroutine, Mapping
 from types import CodeType, FrameType
@@ -13,6 +14,7 @@ from holdfast.core.errors import ForeignAwaitError
 from holdfast.core.journal import Operation
 
 INPUT_SHOWN_CHARS = 200
+_OURS = __file__.replace("\\", "/").rpartition("/")[0] + "/"
 _REMEDY = (
     "Nothing was recorded. Run the code that wrote the journal, or guard the change with ctx.patched(...), "
     "then resume the execution"
@@ -50,6 +52,8 @@ def _side(operation: Operation | None, nothing: str, inputs: Mapping[int, Raw]) 
 
 def innermost_line(body: Coroutine[Any, Any, Any] | None) -> str:
     """Where the body stands: the innermost frame of the coroutines it awaits, `file:line in function`."""
+    if body is not None and body.cr_running:  # type: ignore[attr-defined]
+        return line_of_caller()
     frame: FrameType | None = None
     awaited: Any = body
     while awaited is not None:
@@ -61,6 +65,17 @@ def innermost_line(body: Coroutine[Any, Any, Any] | None) -> str:
         return "its end"
     code: CodeType = frame.f_code
     return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+
+
+def line_of_caller() -> str:
+    """The innermost line on the stack that is neither asyncio's nor ours."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename.replace("\\", "/")
+        if "/asyncio/" not in name and not name.startswith(_OURS):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return "its body"
 
 
 def foreign_await(body: Coroutine[Any, Any, Any], awaited: object) -> ForeignAwaitError:

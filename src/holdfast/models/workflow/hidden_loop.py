@@ -11,10 +11,10 @@ import asyncio
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Coroutine
-from types import FrameType
 from typing import Any, Final, NoReturn, cast
 
 from holdfast.core.errors import ForeignAwaitError
+from holdfast.models.workflow.divergence import line_of_caller
 
 
 class _HiddenLoop:
@@ -33,20 +33,9 @@ class _HiddenLoop:
 
 def _foreign(what: str) -> ForeignAwaitError:
     return ForeignAwaitError(
-        f"the body used asyncio ({what}) at {_line()}; a workflow has no event loop of its own: use ctx.sleep, "
+        f"the body used asyncio ({what}) at {line_of_caller()}; a workflow has no event loop: use ctx.sleep, "
         "ctx.all, ctx.any, ctx.join_set and timeouts of tasks and signals, or do it inside a task"
     )
-
-
-def _line() -> str:
-    """The innermost line that is neither asyncio's nor ours."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_code.co_filename.replace("\\", "/")
-        if "/asyncio/" not in name and frame.f_code.co_filename != __file__:
-            return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-        frame = frame.f_back
-    return "its body"
 
 
 _HIDDEN_LOOP: Final = cast(AbstractEventLoop, _HiddenLoop())

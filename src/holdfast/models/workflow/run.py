@@ -36,10 +36,11 @@ from holdfast.store.effects import (
     AppendJournal,
     ConsumeSignals,
     ContinueExecution,
+    DeliverSignal,
     Effect,
     SpawnExecutions,
 )
-from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, Receipt, Signal
+from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, NewSignal, Receipt, Signal
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.runner import WorkflowRunner
@@ -548,11 +549,23 @@ class Run:
             self._session.failure = error
             await self._conclude()
             return
-        promise = PromiseId.of(definition.name, f"continued:{self._promise}")
-        options = Options(queue=claim.queue, priority=claim.priority, partition_key=claim.partition_key)
+        session = self._session
+        promise = self._promise.successor("continued")
+        options = Options(
+            queue=claim.queue,
+            priority=claim.priority,
+            partition_key=claim.partition_key,
+            attributes=session.attributes or None,
+        )
         row = definition.row(promise, text, options, claim.idempotency_key)
-        self._session.conclude(Raw(msgspec.json.encode({"continued_as": str(promise)})), None)
+        session.conclude(Raw(msgspec.json.encode({"continued_as": str(promise)})), None)
+        # Signals that this run took in and did not read are read by the next one, before those still in the inbox.
+        for name, payloads in session.buffered.items():
+            for payload in payloads:
+                signal = NewSignal(promise.to_bytes(), name, bytes(payload).decode())
+                self._extra_effects.append(DeliverSignal(signal))
         self._extra_effects.append(ContinueExecution(row))
+        await self._stop_calls()
         await self._commit(Status.DONE)
 
     async def _strand(self, error: HoldfastError) -> None:
