@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid as uuid_module
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -15,9 +16,11 @@ from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
 from holdfast.models.machine.definition import Machine, definition_of
+from holdfast.models.operation.timing import Timing
 from holdfast.models.options import Options
 from holdfast.models.workflow.callee import MachineCallee
 from holdfast.models.workflow.join_set import JoinSet
+from holdfast.models.workflow.operation import OwnedOperation
 from holdfast.models.workflow.promise import CallPromise, Combination, Completed, Promise, SignalPromise, TimerPromise
 from holdfast.models.workflow.session import ContinueAsNew, Session
 
@@ -84,6 +87,22 @@ class Context:
     def any(self, *promises: Awaited[Any]) -> Combination[Completed[Any]]:
         """Wait for the first of them: `Completed`, with `.promise` and `.result()`. The others go on."""
         return Combination(self._session, "Any", promises)
+
+    def operation(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        participant_id: str | None = None,
+        description: str | None = None,
+        timing: Timing | None = None,
+        max_backups: int = 20,
+    ) -> OwnedOperation:
+        """Own an operation of several processes for a block; calls take part by its `id`.
+
+        The worker that runs this workflow beats for it, and keeps the run until the block is left: completed, or
+        aborted by an error or a cancel. Should that worker be lost, leaving raises `OperationFailedError`.
+        """
+        return OwnedOperation(self._session, self, folder, participant_id, description, timing, max_backups)
 
     # ------------------------------------------------------------------ time, chance, the outside
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
 from holdfast.core.codec import codec_for
 from holdfast.core.errors import CallNotAllowedError
+from holdfast.models.operation.operation import Operation
+from holdfast.models.operation.owned import open_operation
+from holdfast.models.operation.timing import Timing
 
 T = TypeVar("T")
 
@@ -52,6 +57,27 @@ class Current:
         annotation = Any if progress is None or type(progress) in _PLAIN else type(progress)
         self._last_beat = codec_for(annotation).encode(progress)
         self._loop.call_soon_threadsafe(self._beat)
+
+    def operation(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        join: str | None = None,
+        participant_id: str | None = None,
+        description: str | None = None,
+        timing: Timing | None = None,
+    ) -> AbstractAsyncContextManager[Operation]:
+        """Own an operation of several processes for a block of this attempt, or take part in one (`join=id`).
+
+        Each attempt makes an operation of its own: that of an attempt that died has failed, and is history.
+        """
+        return open_operation(
+            folder,
+            join=join,
+            participant_id=participant_id,
+            description=description or f"attempt {self.attempt} of call {self.promise}",
+            timing=timing,
+        )
 
     def watch(self, scope: asyncio.Timeout, seconds: float) -> None:
         """From now on each heartbeat moves this deadline on."""

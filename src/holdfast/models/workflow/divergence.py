@@ -57,7 +57,9 @@ def innermost_line(body: Coroutine[Any, Any, Any] | None) -> str:
     frame: FrameType | None = None
     awaited: Any = body
     while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None) or frame
+        found = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if found is not None and "/asyncio/" not in found.f_code.co_filename.replace("\\", "/"):
+            frame = found
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
         if awaited is not None and not hasattr(awaited, "cr_frame"):
             break

@@ -1,0 +1,313 @@
+"""Bodies that are dropped from memory, moved, drained, paused and killed go on as if nothing had been (B15, B16)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from datetime import datetime
+from uuid import UUID
+
+import pytest
+
+from holdfast import Context, Evicted, RetryPolicy, Status, current
+from holdfast.models.workflow.runner import WorkflowRunner
+from holdfast.testing.faults import FaultyStore, lose_reply
+from tests.models.workflow.kit import Gate, Rig
+
+
+async def test_eviction_runs_finally_but_records_and_starts_nothing(rig: Rig) -> None:
+    """B16: while evicting, every durable call raises Evicted."""
+    seen: list[str] = []
+
+    @rig.app.task
+    async def clean(what: str) -> str:
+        seen.append(what)
+        return what
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        try:
+            await ctx.signal("go", int)
+        finally:
+            seen.append("finally")
+            try:
+                await clean("first")
+            except Evicted:
+                seen.append("evicted")
+                raise
+            await clean("second")
+        return "done"
+
+    handle = await work.start()
+    await rig.run()
+    before = await rig.facts(handle)
+    rig.forget()
+    assert seen == ["finally", "evicted"]
+    assert await rig.facts(handle) == before
+    assert await rig.status(handle) is Status.AWAITING_PROMISE
+    await handle.signal("go", 1)
+    assert await rig.result(handle) == "done"
+    assert seen[2:] == ["finally", "first", "second"]
+
+
+@pytest.mark.parametrize("stubborn", ["durable", "swallows", "raises"])
+async def test_no_clean_up_code_hurts_its_worker(rig: Rig, stubborn: str) -> None:
+    """A least recently used body is dropped in the middle of somebody else's commit."""
+
+    @rig.app.task
+    async def clean() -> None:
+        return None
+
+    @rig.app.workflow
+    async def work(ctx: Context, how: str) -> str:
+        try:
+            await ctx.signal("go", int)
+        finally:
+            if how == "durable":
+                await clean()
+            elif how == "raises":
+                raise ValueError("while it is dropped")
+            else:
+                for _ in range(3):
+                    try:
+                        await ctx.sleep(1)
+                    except BaseException:
+                        continue
+        return "done"
+
+    await rig.make_worker(warm_most=0)
+    handles = [await work.start(how) for how in (stubborn, "durable")]
+    await rig.run()
+    assert {await rig.status(handle) for handle in handles} == {Status.AWAITING_PROMISE}
+    gc.collect()
+
+
+async def test_the_least_recently_used_body_goes_first(rig: Rig) -> None:
+    @rig.app.workflow
+    async def work(ctx: Context) -> int:
+        return await ctx.signal("go", int)
+
+    worker = await rig.make_worker(warm_most=2)
+    (runner,) = [runner for runner in worker._all_runners if isinstance(runner, WorkflowRunner)]
+    handles = [await work.start() for _ in range(5)]
+    await rig.run()
+    assert len(runner.warm) == 2
+    for number, handle in enumerate(handles):
+        await handle.signal("go", number)
+    assert [await rig.result(handle) for handle in handles] == [0, 1, 2, 3, 4]
+    assert len(runner.warm) == 0
+
+
+async def test_a_warm_resume_reads_no_journal(rig: Rig) -> None:
+    """DESIGN 6: and a body that was left at another revision is not used."""
+    store = FaultyStore(await rig.stores.another())
+    warm = Rig(rig.stores, store=store)  # type: ignore[arg-type]
+
+    @warm.app.workflow
+    async def work(ctx: Context) -> int:
+        return await ctx.signal("go", int) + await ctx.signal("go", int)
+
+    handle = await work.start()
+    await warm.run()
+    await handle.signal("go", 1)
+    await warm.run()
+    assert store.calls["journal"] == 0
+    warm.forget()
+    await handle.signal("go", 2)
+    await warm.run()
+    assert store.calls["journal"] == 1
+    assert await handle.result() == 3
+    await warm.close()
+
+
+async def test_keys_and_times_survive_a_worker_killed_in_the_call_they_went_to(rig: Rig) -> None:
+    """B15: whatever a call was given is durable before it begins."""
+    gate = Gate()
+    seen: list[tuple[UUID, datetime, int]] = []
+
+    @rig.app.task
+    async def charge(key: UUID, at: datetime, amount: int) -> None:
+        seen.append((key, at, amount))
+        await gate.wait()
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> None:
+        amount = await ctx.signal("amount", int)
+        await charge(ctx.uuid(), ctx.now(), amount)
+
+    handle = await pay.start()
+    await handle.signal("amount", 12)
+    first = await rig.worker()
+    working = rig.working(first)
+    await gate.reached.wait()
+    await rig.make_worker()
+    gate.opened.set()
+    await rig.kill(first, working)
+    await rig.run()
+    assert await rig.status(handle) is Status.DONE
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+
+
+async def test_after_a_crash_the_attempt_is_counted_before_it_begins(rig: Rig) -> None:
+    """B15: a call that kills every worker is found out."""
+    gate = Gate()
+    attempts: list[int] = []
+
+    @rig.app.task(retry=RetryPolicy(max_attempts=3))
+    async def deadly() -> None:
+        attempts.append(current().attempt)
+        gate.reached.set()
+        await gate.opened.wait()
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        try:
+            await deadly()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return "survived"
+
+    handle = await work.start()
+    for _ in range(4):
+        worker = await rig.worker()
+        gate.reached.clear()
+        working = rig.working(worker)
+        await gate.reached.wait()
+        await rig.make_worker()
+        await rig.kill(worker, working)
+    result = await rig.result(handle)
+    assert "attempt 3 of" in result
+    assert "lost its worker" in result
+    assert attempts == [1, 1, 2, 3]
+
+
+async def test_a_run_that_moves_between_workers_at_every_wait_ends_the_same(rig: Rig) -> None:
+    @rig.app.task
+    async def add(number: int) -> int:
+        return number + 1
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[int]:
+        return [await add(await ctx.signal("n", int)) for _ in range(6)]
+
+    handle = await work.start()
+    workers = [await rig.make_worker() for _ in range(3)]
+    for number in range(6):
+        await workers[number % 3].run_until_idle()
+        await handle.signal("n", number)
+    for worker in workers:
+        await worker.run_until_idle()
+    assert await handle.result() == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_drained_worker_gives_its_workflow_back_between_two_calls(rig: Rig) -> None:
+    gate = Gate()
+    ran: list[int] = []
+
+    @rig.app.task
+    async def add(number: int) -> int:
+        ran.append(number)
+        if number == 0:
+            await gate.wait()
+        return number
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[int]:
+        return [await add(number) for number in range(3)]
+
+    handle = await work.start()
+    first = await rig.worker()
+    working = rig.working(first)
+    await gate.reached.wait()
+    stopping = asyncio.create_task(rig.stop(first))
+    await asyncio.sleep(0)
+    gate.opened.set()
+    await stopping
+    await asyncio.gather(working, return_exceptions=True)
+    assert await rig.status(handle) is Status.RUNNABLE
+    assert ran == [0]
+    assert await rig.result(handle) == [0, 1, 2]
+    assert ran == [0, 1, 2]
+
+
+async def test_a_call_cut_off_by_draining_is_no_outcome(rig: Rig) -> None:
+    """DESIGN 6: it runs again elsewhere, though its policy allows one attempt."""
+    gate = Gate()
+    ran: list[int] = []
+
+    @rig.app.task(retry=RetryPolicy(max_attempts=1))
+    async def slow() -> str:
+        ran.append(1)
+        await gate.wait()
+        return "done"
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        ctx.now()
+        return await slow()
+
+    handle = await work.start()
+    first = await rig.worker()
+    working = rig.working(first)
+    await gate.reached.wait()
+    await rig.stop(first, 0)
+    await working
+    gate.opened.set()
+    assert await rig.result(handle) == "done"
+    assert len(ran) == 2
+
+
+async def test_a_paused_workflow_rests_and_loses_nothing(rig: Rig) -> None:
+    gate = Gate()
+    ran: list[int] = []
+
+    @rig.app.task(retry=RetryPolicy(max_attempts=1))
+    async def add(number: int) -> int:
+        ran.append(number)
+        if number == 0:
+            await gate.wait()
+        return number
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[int]:
+        return [await add(0), await add(1), await ctx.signal("go", int)]
+
+    handle = await work.start()
+    working = rig.working(await rig.worker())
+    await gate.reached.wait()
+    await handle.pause()
+    gate.opened.set()
+    await working
+    assert ran == [0]
+    await handle.signal("go", 7)
+    await rig.run()
+    assert ran == [0]
+    await handle.resume()
+    assert await rig.result(handle) == [0, 1, 7]
+    assert ran == [0, 1]
+
+
+async def test_a_commit_whose_reply_was_lost_neither_repeats_nor_forgets(rig: Rig) -> None:
+    """The time of such a commit is unknown; the body's clock must not fall back for that."""
+    store = FaultyStore(await rig.stores.another())
+    other = Rig(rig.stores, store=store)  # type: ignore[arg-type]
+    ran: list[int] = []
+
+    @other.app.task
+    async def add(number: int) -> int:
+        ran.append(number)
+        return number
+
+    @other.app.workflow
+    async def work(ctx: Context) -> list[object]:
+        first = ctx.now()
+        done = await add(1)
+        return [done, ctx.now() >= first, await add(2)]
+
+    handle = await work.start()
+    store.plan("flush", lose_reply)
+    await other.run()
+    assert await handle.result() == [1, True, 2]
+    assert ran == [1, 2]
+    await other.close()
