@@ -312,10 +312,18 @@ class App:
 
     # ------------------------------------------------------------------ life
 
+    def use_store(self, store: str | Store) -> None:
+        """Point the app at another ledger; for tests, and for programs that learn late where it is."""
+        if isinstance(store, str):
+            store_from_url(store)
+        self._store = store
+        self._has_given_store = False
+        self._connection.forget()
+
     @property
     def sync(self) -> SyncApp:
         """The same, blocking, for programs without an event loop."""
-        if self._sync is None:
+        if self._sync is None or self._sync.is_closed:
             self._sync = SyncApp(self._connection, self.handle)
         return self._sync
 

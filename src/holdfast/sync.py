@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.core.durations import Duration
+from holdfast.core.errors import ConfigurationError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.connection import Connection
@@ -74,6 +75,9 @@ class SyncApp:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Any coroutine of this app's, to its end."""
+        if self.is_closed:
+            work.close()
+            raise ConfigurationError("the app was closed; use `app.sync` again to open it anew")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def start(self, machine: type[Machine[StateT]] | MachineStarter[StateT], state: StateT) -> SyncHandle:
@@ -88,8 +92,12 @@ class SyncApp:
     def handle(self, target: str | PromiseId, *, key: str | None = None) -> SyncHandle:
         return SyncHandle(self, self._handle(target, key=key))
 
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
-        if self._loop.is_closed():
+        if self.is_closed:
             return
         self.run(self._connection.close())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -12,6 +12,8 @@ from typing import Final
 
 
 class Status(StrEnum):
+    """Where an execution stands, and so who may claim it."""
+
     RUNNABLE = "runnable"  # waits for a worker, from `eligible_at` on
     EXECUTING = "executing"  # leased: `locked_by` and `lease_epoch` say to whom
     AWAITING_SIGNAL = "awaiting_signal"  # parked until a signal of `awaits` arrives, or `wake_at`

@@ -1,0 +1,95 @@
+"""What users import. A name that comes or goes is a decision: it changes this list, and the changelog."""
+
+from __future__ import annotations
+
+import importlib.resources
+import inspect
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import holdfast
+from holdfast.core import errors
+
+APP = ["App", "Collision", "Handle", "HoldfastError", "PromiseId", "RetryPolicy", "Status", "Unique", "resource"]
+MACHINES = [
+    "Await",
+    "Child",
+    "ChildResult",
+    "Done",
+    "Machine",
+    "MachineContext",
+    "Next",
+    "Outcome",
+    "ReceivedSignal",
+    "Replay",
+    "ScheduleChildren",
+    "Stop",
+    "step",
+]
+WORKFLOWS = [
+    "Cancelled",
+    "Completed",
+    "Context",
+    "Evicted",
+    "JoinSet",
+    "Promise",
+    "Task",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskTimedOut",
+    "Uncertain",
+    "Workflow",
+    "current",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(holdfast.__all__) == sorted(APP + MACHINES + WORKFLOWS)
+
+
+def test_every_public_name_is_there_and_listed_in_order() -> None:
+    assert holdfast.__all__ == sorted(holdfast.__all__)
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
+
+
+@pytest.mark.parametrize("name", [name for name in APP + MACHINES if inspect.isclass(getattr(holdfast, name))])
+def test_every_public_class_says_what_it_is(name: str) -> None:
+    documented = getattr(holdfast, name).__doc__
+    assert documented
+    assert not documented.startswith(f"{name}("), "a dataclass without a docstring gets its signature as one"
+
+
+def test_star_import_brings_nothing_else() -> None:
+    names: dict[str, object] = {}
+    exec("from holdfast import *", names)
+    assert set(names) - {"__builtins__"} == set(holdfast.__all__)
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert importlib.resources.files("holdfast").joinpath("py.typed").is_file()
+
+
+def test_importing_it_opens_nothing_and_needs_no_driver() -> None:
+    """PostgreSQL's driver is an extra: it is imported with the first URL that asks for it."""
+    program = "import sys, holdfast; holdfast.App('a', store='never.db'); sys.exit('asyncpg' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+ERRORS = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception) and cls.__doc__]
+
+
+@pytest.mark.parametrize("cls", ERRORS, ids=lambda cls: cls.__name__)
+def test_every_error_has_one_root(cls: type[Exception]) -> None:
+    assert issubclass(cls, errors.HoldfastError)
+
+
+@pytest.mark.parametrize("cls", [cls for cls in ERRORS if cls.__init__ is Exception.__init__], ids=lambda c: c.__name__)
+def test_errors_survive_pickling(cls: type[Exception]) -> None:
+    """They cross process boundaries with their message."""
+    copied = pickle.loads(pickle.dumps(cls("what happened, to which id, what to do")))
+    assert type(copied) is cls
+    assert str(copied) == "what happened, to which id, what to do"
