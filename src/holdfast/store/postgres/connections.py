@@ -94,16 +94,13 @@ def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUna
 
 
 async def connect(address: Address, application: str = "holdfast") -> Connection:
-    settings = {"application_name": application}
-    if not address.pooled:
-        # A pooler in transaction mode refuses what it does not know at the start of a session.
-        settings |= {"jit": "off", "plan_cache_mode": "force_generic_plan"}
     connection: Connection = await asyncpg.connect(
         address.dsn,
         timeout=CONNECT_SECONDS,
         command_timeout=COMMAND_SECONDS,
         statement_cache_size=0 if address.pooled else 100,
-        server_settings=settings,
+        # Nothing else: a pooler refuses what it does not know. The routines bring their own settings.
+        server_settings={"application_name": application},
     )
     return connection
 
