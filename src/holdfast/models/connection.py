@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from holdfast.core.errors import ConfigurationError
 from holdfast.engine.results import Results
 from holdfast.store.base import Store
 
@@ -34,6 +35,12 @@ class Connection:
 
     async def results(self) -> Results:
         return (await self._open()).results
+
+    def forget(self) -> None:
+        """The next use opens another ledger. What is open must be closed first."""
+        self._forget_closed_loops()
+        if self._opened:
+            raise ConfigurationError("the app's ledger is in use; close the app before it is pointed at another one")
 
     async def close(self) -> None:
         """Close what this loop opened."""

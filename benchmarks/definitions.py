@@ -1,0 +1,123 @@
+"""The machines and workflows that the workloads run; imported by worker processes too."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from msgspec import Struct
+
+from holdfast import App, Child, Context, Done, Machine, MachineContext, Next, Outcome, ScheduleChildren, step
+from holdfast.core.outcomes import Await
+
+app = App("benchmarks", os.environ.get("HOLDFAST_DATABASE") or "holdfast.db")
+
+
+class Steps(Struct):
+    """`left` steps to go."""
+
+    left: int = 1
+    note: str = "a payload of about a hundred bytes, as an order or a picture's name might be in a real state"
+
+
+@app.machine
+class Stepper(Machine[Steps]):
+    """A machine of so many steps."""
+
+    @step(initial=True)
+    async def go(self, ctx: MachineContext[Steps]) -> Outcome:
+        if ctx.state.left <= 1:
+            return Done(0)
+        return Next(self.go, Steps(ctx.state.left - 1))
+
+
+@app.machine
+class FanOut(Machine[Steps]):
+    """A parent of `left` children."""
+
+    @step(initial=True)
+    async def spread(self, ctx: MachineContext[Steps]) -> Outcome:
+        return ScheduleChildren(self.join, [Child(Stepper, Steps(1))] * ctx.state.left, ctx.state)
+
+    @step
+    async def join(self, ctx: MachineContext[Steps]) -> Outcome:
+        return Done(len(ctx.children))
+
+
+@app.machine
+class Echo(Machine[Steps]):
+    """Waits for `left` signals; its result is how long each took from before the send to after the receive."""
+
+    @step(initial=True)
+    async def begin(self, ctx: MachineContext[Steps]) -> Outcome:
+        return Await("ping", self.heard, Steps(ctx.state.left, ""))
+
+    @step
+    async def heard(self, ctx: MachineContext[Steps]) -> Outcome:
+        note = ctx.state.note
+        for signal in ctx.awaited:
+            note += f"{time.time() - float(signal.payload):.6f} "
+        if ctx.state.left <= 1:
+            return Done(note.split())
+        return Next(self.again, Steps(ctx.state.left - 1, note))
+
+    @step
+    async def again(self, ctx: MachineContext[Steps]) -> Outcome:
+        return Await("ping", self.heard, ctx.state)
+
+
+@app.task
+async def work(number: int) -> int:
+    """As little as a task can do."""
+    return number
+
+
+@app.workflow
+async def sequence(ctx: Context, steps: int) -> int:
+    """So many tasks, one after the other."""
+    total = 0
+    for number in range(steps):
+        total += await work(number)
+    return total
+
+
+@app.workflow
+async def leaf(ctx: Context, number: int) -> int:
+    return await work(number)
+
+
+@app.workflow
+async def tree(ctx: Context, children: int) -> int:
+    """A parent of so many child workflows."""
+    results = await ctx.all(*(ctx.invoke(leaf, number) for number in range(children)))
+    return len(results)
+
+
+@app.workflow
+async def echo(ctx: Context, count: int) -> list[float]:
+    """Waits for signals and says how long each took."""
+    took = []
+    for _ in range(count):
+        sent = await ctx.signal("ping", float)
+        took.append(await elapsed(sent))
+    return took
+
+
+@app.task
+async def elapsed(since: float) -> float:
+    return time.time() - since
+
+
+@app.workflow
+async def sleeper(ctx: Context, seconds: float) -> None:
+    await ctx.sleep(seconds)
+
+
+@app.workflow
+async def echo_after(ctx: Context, steps: int) -> int:
+    """So many tasks, then a signal: where the recovery of a long history is measured."""
+    total = 0
+    for number in range(steps):
+        total += await work(number)
+    await ctx.signal("ping", float)
+    return total

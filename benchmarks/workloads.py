@@ -1,0 +1,205 @@
+"""The workloads: what is done, how it is timed, and which bare figure stands beside it.
+
+`machine-w1`.. are machines, `w1`.. workflows; the meanings are those of the table in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import bare
+from benchmarks.definitions import Echo, FanOut, Stepper, Steps, app, echo, echo_after, sequence, sleeper, tree
+from benchmarks.environment import Round, worker_processes
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.worker import Worker
+from holdfast.models.handle import Handle
+
+BATCH = 5_000
+TEN = 10
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`size` is what is measured when nothing else is asked for; `unit` is what the rate counts."""
+
+    measure: Callable[[str, int], Awaitable[Round]]
+    bare: Callable[[str, int], Awaitable[float]]
+    size: int
+    unit: str
+
+
+# ---------------------------------------------------------------------- parts
+
+
+async def _start(definition: Any, inputs: Sequence[Any]) -> list[Handle[Any]]:
+    handles: list[Handle[Any]] = []
+    for first in range(0, len(inputs), BATCH):
+        handles += await definition.start_many(inputs[first : first + BATCH])
+    return handles
+
+
+async def _drain(count: int) -> tuple[float, Worker]:
+    """Seconds from the first pick until `count` have ended, in this process."""
+    ended = asyncio.Event()
+    left = count
+
+    def on_ended(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            ended.set()
+
+    worker = Worker(await app.store(), app.runners(), WorkerSettings(concurrency=200), on_ended=on_ended)
+    began = time.perf_counter()
+    async with worker:
+        await ended.wait()
+        return time.perf_counter() - began, worker
+
+
+async def _drained(definition: Any, inputs: Sequence[Any], steps: int) -> Round:
+    await _start(definition, inputs)
+    seconds, worker = await _drain(len(inputs))
+    return Round(len(inputs) * steps, seconds, counters=worker.counters)
+
+
+async def _to_result(definition: Any, inputs: Sequence[Any], steps: int) -> Round:
+    """From before the start call until the last result is known."""
+    async with app.worker(concurrency=200) as worker:
+        began = time.perf_counter()
+        handles = await _start(definition, inputs)
+        await asyncio.gather(*(handle.result() for handle in handles))
+        return Round(len(inputs) * steps, time.perf_counter() - began, counters=worker.counters)
+
+
+async def _pings(definition: Any, value: Any, url: str, n: int) -> Round:
+    """A waiting execution in another process is sent a message: from before the send to after the receive."""
+    async with worker_processes(url, 1):
+        handle = await definition.start(value)
+        for _ in range(n):
+            while (await handle.describe()).status not in ("awaiting_signal", "awaiting_promise"):
+                await asyncio.sleep(0.001)
+            await handle.signal("ping", time.time())
+        took = [float(item) * 1e3 for item in await handle.result()]
+    return Round(n, sum(took) / 1e3, latencies_ms=took)
+
+
+async def _by_processes(definition: Any, inputs: Sequence[Any], url: str, processes: int) -> Round:
+    handles = await _start(definition, inputs)
+    began = time.perf_counter()
+    async with worker_processes(url, processes):
+        working = time.perf_counter()
+        await asyncio.gather(*(handle.result() for handle in handles))
+        return Round(len(inputs), time.perf_counter() - working, extra={"start_seconds": working - began})
+
+
+# ---------------------------------------------------------------------- machines
+
+
+async def machine_w1(url: str, n: int) -> Round:
+    return await _to_result(Stepper, [Steps(1)] * n, 1)
+
+
+async def machine_w2(url: str, n: int) -> Round:
+    return await _drained(Stepper, [Steps(TEN)] * n, TEN)
+
+
+async def machine_w3(url: str, n: int) -> Round:
+    return await _drained(Stepper, [Steps(n)], n)
+
+
+async def machine_w4(url: str, n: int) -> Round:
+    return await _to_result(FanOut, [Steps(n)], n)
+
+
+async def machine_w5(url: str, n: int) -> Round:
+    return await _pings(Echo, Steps(n), url, n)
+
+
+async def machine_w6(url: str, n: int) -> Round:
+    began = time.perf_counter()
+    await _start(Stepper, [Steps(1)] * n)
+    return Round(n, time.perf_counter() - began)
+
+
+async def machine_drain(url: str, n: int) -> Round:
+    return await _drained(Stepper, [Steps(1)] * n, 1)
+
+
+async def machine_w9(url: str, n: int) -> Round:
+    return await _by_processes(Stepper, [Steps(1)] * n, url, 2)
+
+
+# ---------------------------------------------------------------------- workflows
+
+
+async def w1(url: str, n: int) -> Round:
+    return await _to_result(sequence, [1] * n, 1)
+
+
+async def w2(url: str, n: int) -> Round:
+    return await _drained(sequence, [TEN] * n, TEN)
+
+
+async def w3(url: str, n: int) -> Round:
+    return await _drained(sequence, [n], n)
+
+
+async def w4(url: str, n: int) -> Round:
+    return await _to_result(tree, [n], n)
+
+
+async def w5(url: str, n: int) -> Round:
+    return await _pings(echo, n, url, n)
+
+
+async def w6(url: str, n: int) -> Round:
+    began = time.perf_counter()
+    await _start(sequence, [1] * n)
+    return Round(n, time.perf_counter() - began)
+
+
+async def w7(url: str, n: int) -> Round:
+    """Kill a worker after `n` recorded steps; from when another one works to when it is past the last of them."""
+    handle = await echo_after.start(n)
+    async with worker_processes(url, 1, "1") as (process,):
+        while (await handle.describe()).status != "awaiting_promise":
+            await asyncio.sleep(0.005)
+        process.kill()
+    async with worker_processes(url, 1, "1"):
+        began = time.perf_counter()
+        await handle.signal("ping", 0.0)
+        await handle.result()
+        return Round(n, time.perf_counter() - began)
+
+
+async def w8(url: str, n: int) -> Round:
+    return await _to_result(sleeper, [1.0] * n, 1)
+
+
+async def w9(url: str, n: int) -> Round:
+    return await _by_processes(sequence, [1] * n, url, 2)
+
+
+WORKLOADS: dict[str, Workload] = {
+    "machine-w1": Workload(machine_w1, bare.grouped_a_second, 5_000, "machines/s"),
+    "machine-w2": Workload(machine_w2, bare.grouped_a_second, 2_000, "steps/s"),
+    "machine-w3": Workload(machine_w3, bare.single_commits_a_second, 2_000, "steps/s"),
+    "machine-w4": Workload(machine_w4, bare.grouped_a_second, 1_000, "children/s"),
+    "machine-w5": Workload(machine_w5, bare.single_commits_a_second, 200, "signals/s"),
+    "machine-w6": Workload(machine_w6, bare.rows_a_second, 20_000, "starts/s"),
+    "machine-w9": Workload(machine_w9, bare.grouped_a_second, 5_000, "machines/s"),
+    "machine-drain": Workload(machine_drain, bare.grouped_a_second, 20_000, "machines/s"),
+    "w1": Workload(w1, bare.grouped_a_second, 2_000, "workflows/s"),
+    "w2": Workload(w2, bare.grouped_a_second, 1_000, "steps/s"),
+    "w3": Workload(w3, bare.single_commits_a_second, 1_000, "steps/s"),
+    "w4": Workload(w4, bare.grouped_a_second, 1_000, "children/s"),
+    "w5": Workload(w5, bare.single_commits_a_second, 200, "signals/s"),
+    "w6": Workload(w6, bare.rows_a_second, 20_000, "starts/s"),
+    "w7": Workload(w7, bare.single_commits_a_second, 1_000, "steps/s"),
+    "w8": Workload(w8, bare.grouped_a_second, 1_000, "sleepers/s"),
+    "w9": Workload(w9, bare.grouped_a_second, 2_000, "workflows/s"),
+}
