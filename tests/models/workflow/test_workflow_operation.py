@@ -139,7 +139,7 @@ async def test_cancelling_the_run_aborts_the_operation(rig: Rig, folder: str) ->
 
     handle = await nightly.start()
     async with rig.app.worker():
-        await rig.until(handle, "ExecutionAwaiting root.5")
+        await rig.until(handle, "InvokeCompleted root.3")
         await handle.cancel()
         with pytest.raises(holdfast.HoldfastError, match="cancelled"):
             await handle.result()
@@ -201,7 +201,7 @@ async def test_a_failure_of_the_operation_reaches_a_body_that_waits_with_it(rig:
 
     handle = await nightly.start()
     async with rig.app.worker():
-        await rig.until(handle, "ExecutionAwaiting root.6")
+        await rig.until(handle, "TimerFired")
         (operation_id,) = Ledger(folder).operations()
         await Ledger(folder, participant_id="person", timing=QUICK).request_abort(operation_id)
         assert await handle.result() == "aborted"

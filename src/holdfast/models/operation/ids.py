@@ -31,10 +31,13 @@ def check_id(kind: str, value: str) -> str:
 
 
 def new_operation_id(now_us: int, participant_id: str, rng: Random) -> str:
+    return operation_id_of(to_datetime(now_us), participant_id, rng.getrandbits(32))
+
+
+def operation_id_of(moment: datetime, participant_id: str, chance: int) -> str:
     """`YYYYMMDDTHH:MM:SS.sss-{participantId}-{random}` (seed: Operation ID Format)."""
-    moment = to_datetime(now_us)
     stamp = f"{moment:%Y%m%dT%H:%M:%S}.{moment.microsecond // 1000:03d}"
-    return check_id("operation id", f"{stamp}-{participant_id}-{rng.getrandbits(32):08x}")
+    return check_id("operation id", f"{stamp}-{participant_id}-{chance:08x}")
 
 
 def new_call_id(participant_id: str, number: int, rng: Random) -> str:

@@ -234,6 +234,18 @@ class Ledger:
         finally:
             part.finish()
 
+    async def take_over(self, operation_id: str, reason: str) -> Operation:
+        """Fail an operation whose owner is known to be gone, without waiting for its heartbeat to go stale, and
+        coordinate the cleanup. The result writes nothing but that; it raises if the operation has ended already."""
+        operation = Operation(self._take_part(operation_id, self.participant_id), is_initiator=False)
+        try:
+            await operation.abort(reason)
+        except BaseException:
+            operation.part.finish()
+            raise
+        self._operations.append(operation)
+        return operation
+
     # --- recovery ---------------------------------------------------------------------------------------
 
     async def begin_recovery(self) -> list[str]:
