@@ -1,0 +1,216 @@
+"""The plans of the hot routines, pinned (DESIGN section 6; STYLE 4): by index, and flat.
+
+The server's auto_explain shows the plan of every statement inside a routine. What is asserted is how many pages a call
+touches and by which index, never how long it takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from tests.store.postgres.conftest import Connection
+
+from holdfast.store.effects import AdvanceExecution, Commit
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
+from holdfast.store.postgres.flush import build_call
+from holdfast.store.postgres.rows import claim_of
+from holdfast.store.values import ExecutionClaim, NewSignal
+from holdfast.testing.hand import HANDLER, Hand, done, keep, park, promise_of, row
+from holdfast.testing.postgres import PostgresServer
+
+MANY = 3_000
+BATCH = 50
+
+FILL = """
+insert into {schema}.executions (promise, kind, name, version, handler, step, state, input_hash, queue, priority,
+  eligible_at, inserted_at, updated_at, status, ended_at, partition_key, key_blocked, awaits, wake_at, locked_by)
+select sha256(convert_to($1::text || g, 'utf8')), 'machine', 'Order', 1, $2::bigint, 'start', '{{}}', '', 'default',
+  g % 3,
+  now() + $3::float8 * interval '1 second', now(), now(), $4::text::{schema}.status,
+  case when $4::text in ('done', 'failed') then now() end, $5::text, $5::text is not null,
+  case when $4::text = 'awaiting_signal' then '{{x}}'::text[] end,
+  case when $4::text = 'awaiting_signal' then now() + interval '1 day' end,
+  case when $4::text = 'executing' then 'somebody else' end
+from generate_series(1, $6::int) g
+"""
+
+
+class Watched:
+    """A connection that collects the plans of whatever runs on it."""
+
+    def __init__(self, store: PostgresStore, connection: Connection) -> None:
+        self.store = store
+        self.connection = connection
+        self.plans: list[dict[str, Any]] = []
+        connection.add_log_listener(self._collect)
+
+    def _collect(self, _: object, message: Any) -> None:
+        if "plan:" in message.message:
+            self.plans.append(json.loads(message.message.split("plan:", 1)[1]))
+
+    async def call(self, block: str, *arguments: object) -> list[asyncpg.Record]:
+        self.plans.clear()
+        return await self.connection.fetch(self.store._sql[block], *arguments)
+
+    async def pick(self, limit: int = BATCH) -> list[ExecutionClaim]:
+        rows = await self.call("pick", "w1", ["default"], [limit], [HANDLER], limit)
+        return [claim_of(found) for found in rows if found["id"] is not None]
+
+    async def flush(self, claims: list[ExecutionClaim], advance: AdvanceExecution) -> None:
+        call = build_call([Commit(claim, (advance,)) for claim in claims])
+        await self.call(call.block, "w1", *call.arguments)
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        """Every node that ran, of every plan of the last call; an index's bitmap counts as the scan it serves."""
+        stack = [plan["Plan"] for plan in self.plans]
+        assert stack, "no plan was seen"
+        while stack:
+            node = stack.pop()
+            children = node.get("Plans", [])
+            if node["Node Type"] == "Bitmap Heap Scan":
+                (bitmap,) = [child for child in children if child["Node Type"].startswith("Bitmap")]
+                node["Index Name"] = bitmap.get("Index Name", bitmap["Node Type"])
+            stack += children
+            if node["Actual Loops"]:
+                yield node
+
+    def indexes(self, relation: str = "executions") -> set[str]:
+        """The indexes by which the relation was read; a scan of the whole would be in here as such."""
+        return {
+            node.get("Index Name", node["Node Type"])
+            for node in self.nodes()
+            if node.get("Relation Name") == relation and "Scan" in node["Node Type"]
+        }
+
+    def pages(self) -> int:
+        """Pages touched by the outermost statement, and so by all inside it."""
+        return max(int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]) for plan in self.plans)
+
+    def widest(self, relation: str = "executions") -> float:
+        """The most rows that one scan of the relation looked at, those it passed over included."""
+        return max(
+            float((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+            for node in self.nodes()
+            if node.get("Relation Name") == relation and "Scan" in node["Node Type"]
+        )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server of its own: auto_explain comes with it, and nobody else's statements are in the counts."""
+    with PostgresServer(settings={"autovacuum": "off"}) as started:
+        yield started
+
+
+@pytest_asyncio.fixture
+async def watched(server: PostgresServer, schema: str) -> AsyncIterator[Watched]:
+    store = PostgresStore(server.url(), schema=schema)
+    await store.open()
+    await Hand(store, "w1", lease_seconds=3600).start()
+    connection = await asyncpg.connect(server.url())
+    await connection.execute(
+        "load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; "
+        "set auto_explain.log_analyze = on; set auto_explain.log_buffers = on; set auto_explain.log_timing = off; "
+        "set auto_explain.log_format = json; set auto_explain.log_level = notice; "
+        "set auto_explain.log_parameter_max_length = 0"
+    )
+    yield Watched(store, connection)
+    await connection.close()
+    await store.close()
+    cleaner = await asyncpg.connect(server.url())
+    await cleaner.execute(f"drop schema {schema} cascade")
+    await cleaner.close()
+
+
+async def fill(watched: Watched, label: str, status: str, *, seconds: float = 0.0, key: str | None = None) -> None:
+    schema = watched.store._schema
+    await watched.connection.execute(FILL.format(schema=schema), label, HANDLER, seconds, status, key, MANY)
+
+
+async def crowd(watched: Watched, analysed: bool) -> None:
+    """Everything that a hot call must not notice."""
+    await fill(watched, "done", "done")
+    await fill(watched, "failed", "failed")
+    await fill(watched, "later", "runnable", seconds=86_400)
+    await fill(watched, "parked", "awaiting_signal")
+    await fill(watched, "theirs", "executing")
+    schema = watched.store._schema
+    await watched.connection.execute(f"insert into {schema}.partition_locks values ('hot', 1)")
+    await fill(watched, "blocked", "runnable", key="hot")
+    if analysed:
+        await watched.connection.execute("vacuum analyze")
+
+
+@pytest.mark.parametrize("analysed", [False, True], ids=["no-statistics", "analysed"])
+async def test_a_pick_is_flat_and_by_its_index(watched: Watched, analysed: bool) -> None:
+    """Ruling E8: the cost does not grow with ended, parked, far-future or key-blocked rows, nor with others' claims."""
+    await watched.store.insert([row(f"first{n}") for n in range(BATCH)])
+    assert len(await watched.pick()) == BATCH
+    pages_alone = watched.pages()
+    await crowd(watched, analysed)
+    await watched.store.insert([row(f"second{n}") for n in range(BATCH)])
+    assert len(await watched.pick()) == BATCH
+    assert watched.indexes() == {"executions_pick", "executions_pick_keyed", "executions_pkey"}
+    assert watched.widest() <= 2 * BATCH
+    assert watched.pages() < 3 * pages_alone
+    assert await watched.pick() == []
+    assert watched.pages() < pages_alone
+
+
+@pytest.mark.parametrize("advance", [keep("next", '{"n": 1}'), done(), park("x")], ids=["keep", "done", "park"])
+@pytest.mark.parametrize("count", [1, BATCH])
+async def test_a_flush_joins_by_id_alone(watched: Watched, advance: AdvanceExecution, count: int) -> None:
+    """Whatever else the worker holds, and whatever the tables held when the plan was made."""
+    await watched.store.insert([row(f"{n}") for n in range(4 * BATCH)])
+    claims = await watched.pick(4 * BATCH)
+    await watched.flush(claims[:count], advance)
+    pages_alone = watched.pages()
+    await crowd(watched, analysed=True)
+    await watched.flush(claims[BATCH : BATCH + count], advance)
+    assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}  # by promise: targets of signals
+    assert watched.widest() <= count
+    assert watched.indexes("signals") <= {"signals_inbox", "signals_dedup"}
+    assert watched.pages() < 3 * pages_alone
+
+
+async def test_a_kept_lease_stays_in_its_page(watched: Watched) -> None:
+    """DESIGN section 6: no indexed column changes under a kept lease, so every such update is a HOT one."""
+    await watched.store.insert([row(f"{n}") for n in range(BATCH)])
+    claims = await watched.pick()
+    query = "select pg_stat_get_xact_tuples_hot_updated($1::text::regclass)"
+    table = f"{watched.store._schema}.executions"
+    # The first ones spread over fresh pages; then old versions make room for new ones.
+    for step in ("second", "third"):
+        await watched.flush(claims, keep(step))
+    async with watched.connection.transaction():
+        before = await watched.connection.fetchval(query, table)
+        await watched.flush(claims, keep("fourth"))
+        assert await watched.connection.fetchval(query, table) - before >= 0.9 * BATCH
+
+
+@pytest.mark.parametrize("analysed", [False, True], ids=["no-statistics", "analysed"])
+async def test_inserting_and_delivering_are_by_index(watched: Watched, analysed: bool) -> None:
+    await crowd(watched, analysed)
+    rows = [row(f"{n}", unique_key=b"%d" % (n // 2), unique_scope=("runnable",)) for n in range(BATCH)]
+    refused = await watched.call("insert", *execution_columns(rows, insertion_order(rows)))
+    assert len(refused) == BATCH // 2
+    assert watched.indexes() <= {"executions_promise", "executions_unique_guard"}
+    signals = [NewSignal(promise_of(f"{n}"), "go", "1") for n in range(BATCH)]
+    await watched.call("deliver", *signal_columns(signals))
+    assert watched.indexes() <= {"executions_promise", "executions_pkey"}
+    assert watched.widest() <= BATCH
+
+
+async def test_timers_and_the_reaper_are_by_index(watched: Watched) -> None:
+    await crowd(watched, analysed=True)
+    await watched.call("fire_timers", 100, "deadline exceeded")
+    assert "Seq Scan" not in watched.indexes()
+    assert watched.widest() <= 100
+    await watched.call("reap", 100, 10)
+    assert "Seq Scan" not in watched.indexes()
