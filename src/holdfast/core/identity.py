@@ -23,6 +23,9 @@ from holdfast.core.errors import AmbiguousIdError, InvalidArgumentError, NotFoun
 ROOT_BYTES = 32
 PATH_NUMBER_BYTES = 4
 PATH_NUMBER_MAX = 2**32 - 1
+# The last possible number is never a child's: after it come two numbers of a successor.
+_SUCCESSOR_MARK = b"\xff\xff\xff\xff"
+_SUCCESSOR_BYTES = 3 * PATH_NUMBER_BYTES
 NAME_MAX_CHARS = 200
 KEY_MAX_CHARS = 512
 ENTROPY_MIN_BYTES = 16
@@ -164,6 +167,20 @@ class PromiseId:
     def parent(self) -> Self | None:
         return None if self.is_root else self._trusted(self._raw[:-PATH_NUMBER_BYTES])
 
+    @property
+    def origin(self) -> Self:
+        """The first of the runs that this one stands for; itself, unless it is a successor."""
+        return self._trusted(origin_bytes(self._raw))
+
+    def successor(self, why: str) -> Self:
+        """The id of the run that goes on in this one's place; always the same one for the same reason.
+
+        It lies below the origin, so that whatever takes in a tree by its range of ids takes in successors too.
+        """
+        digest = sha256(self._raw + why.encode()).digest()
+        numbers = b"".join((int.from_bytes(digest[at : at + 4], "big") >> 1).to_bytes(4, "big") for at in (0, 4))
+        return self._trusted(origin_bytes(self._raw) + _SUCCESSOR_MARK + numbers)
+
     def to_bytes(self) -> bytes:
         """The root, then four bytes (big-endian) a path number; sorts as `(root, path)` does."""
         return self._raw
@@ -293,6 +310,18 @@ def shortest_unambiguous(ids: Iterable[PromiseId]) -> dict[PromiseId, str]:
         digits[left] = max(digits[left], needed)
         digits[right] = max(digits[right], needed)
     return {pid: (root := pid.root.hex())[: digits[root]] + str(pid)[ROOT_BYTES * 2 :] for pid in ids}
+
+
+def origin_bytes(raw: bytes) -> bytes:
+    """`PromiseId.origin` of the bytes of an id."""
+    if len(raw) >= ROOT_BYTES + _SUCCESSOR_BYTES and raw[-_SUCCESSOR_BYTES:].startswith(_SUCCESSOR_MARK):
+        return raw[:-_SUCCESSOR_BYTES]
+    return raw
+
+
+def parent_bytes(raw: bytes) -> bytes:
+    """The bytes of the parent's id; a successor has the parent of its origin."""
+    return origin_bytes(raw)[:-PATH_NUMBER_BYTES]
 
 
 def _path_number(number: int) -> bytes:

@@ -1,7 +1,8 @@
 """Waiting for executions to end: every waiter of a process shares one loop, one read and one ear.
 
 A worker in the same process says directly what ended, so that no read is needed; for the work of others the ear
-hears a hint and the loop asks for all that is waited for at once. Polling that backs off is the net.
+hears a hint and the loop asks for all that is waited for at once. Polling that backs off is the net. Who waits for a
+run that goes on as another waits for that one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Results(Service):
         super().__init__()
         self._store = store
         self._waiters: defaultdict[bytes, set[asyncio.Future[Ending]]] = defaultdict(set)
+        self._followed: dict[bytes, bytes] = {}  # by what is waited for: the run that it is now
         self._ear: Ear | None = None
         self._armed_at = float("-inf")
         self._poll_seconds = FIRST_POLL_SECONDS
@@ -57,10 +59,14 @@ class Results(Service):
                 futures.discard(future)
                 if not futures:
                     del self._waiters[promise]
+                    self._followed.pop(promise, None)
 
     def ended(self, promise: bytes, status: Status, result: str | None, error: str | None) -> None:
         """Told by a worker of this process, in the turn of the loop in which the commit became durable."""
-        if promise in self._waiters:
+        if promise in self._followed.values():
+            self.wake()
+        if promise in self._waiters and promise not in self._followed:
+            # A failed run may have been retried; then only the ledger knows what it is now.
             self._settle(promise, Ending(status, result, error))
 
     async def run_once(self) -> float | None:
@@ -70,11 +76,22 @@ class Results(Service):
         loop = asyncio.get_running_loop()
         began = loop.time()
         promises = list(self._waiters)
-        for promise, view in zip(promises, await self._store.get_many(promises), strict=True):
+        current = [self._followed.get(promise, promise) for promise in promises]
+        moved = some_live = False
+        for promise, view in zip(promises, await self._store.get_many(current), strict=True):
             if view is None:
                 self._settle(promise, Ending(None))
+            elif view.successor is not None:
+                self._followed[promise] = view.successor
+                moved = True
             elif view.status in TERMINAL or view.status is Status.STRANDED:
                 self._settle(promise, Ending(view.status, view.result, view.error))
+            else:
+                some_live = True
+        if moved:
+            return 0.0
+        if not some_live:  # who comes next, as in a loop over handles, is not to wait for the pause below
+            return None
         await asyncio.sleep((loop.time() - began) * READ_SHARE)
         if not self._waiters:
             return None

@@ -96,7 +96,8 @@ class Worker:
 
     @property
     def processes(self) -> Executor:
-        if self._processes is None:
+        # A pool whose process died takes no more work.
+        if self._processes is None or getattr(self._processes, "_broken", False):
             # Spawned, not forked: a forked child would inherit the event loop's connections.
             self._processes = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
         return self._processes
@@ -358,7 +359,7 @@ class Worker:
         status = receipt.status
         if status is Status.EXECUTING:
             return
-        if status in TERMINAL:
+        if status in TERMINAL and receipt.successor is None:  # else its end is told by the run that goes on
             self._on_ended(claim.promise, status, advance.result, advance.error)
         if advance.wake_after is not None:
             self._timers.note_deadline(advance.wake_after)

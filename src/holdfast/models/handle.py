@@ -80,6 +80,16 @@ class Handle(Generic[ResultT]):
         self._name = view.name
         return view
 
+    async def newest(self) -> PromiseId:
+        """The run that it is now: itself, unless it went on as another one (`continue_as_new`, `retry`)."""
+        promise = (await self.resolve()).to_bytes()
+        store = await self._connection.store()
+        view = await store.get(promise)
+        while view is not None and view.successor is not None:
+            promise = view.successor
+            view = await store.get(promise)
+        return PromiseId.from_bytes(promise)
+
     async def status(self) -> Status:
         return (await self.describe()).status
 
@@ -119,9 +129,13 @@ class Handle(Generic[ResultT]):
 
     async def signal(self, name: str, payload: object = None, *, dedup_key: str | None = None) -> Delivery:
         """Put a signal into its inbox, durably. `SignalRefusedError` if it is finished or unknown (ruling E5)."""
-        promise = await self.resolve()
-        signal = new_signal(promise.to_bytes(), name, payload, dedup_key, self._connection.payload_limit)
-        (answer,) = await (await self._connection.store()).deliver([signal])
+        promise, store = await self.resolve(), await self._connection.store()
+        while True:
+            signal = new_signal(promise.to_bytes(), name, payload, dedup_key, self._connection.payload_limit)
+            (answer,) = await store.deliver([signal])
+            tried, promise = promise, await self.newest() if answer is Delivery.ENDED else promise
+            if tried == promise:
+                break
         if answer is Delivery.ENDED:
             raise SignalRefusedError(f"{self.label} has ended, so the signal {name!r} would never be read")
         if answer is Delivery.UNKNOWN:
@@ -133,7 +147,7 @@ class Handle(Generic[ResultT]):
 
         `cascade` takes all its descendants along. An execution that has ended stays as it is. The status it has now.
         """
-        promise = await self.resolve()
+        promise = await self.newest()
         (status,) = await (await self._connection.store()).cancel([promise.to_bytes()], cascade=cascade)
         if status is None:
             raise self._unknown()
@@ -141,13 +155,13 @@ class Handle(Generic[ResultT]):
 
     async def pause(self) -> None:
         """Keep it from being worked on, after its current step, until `resume`."""
-        promise = await self.resolve()
+        promise = await self.newest()
         if not await (await self._connection.store()).pause(promise.to_bytes(), True):
             raise InvalidArgumentError(f"{self.label} cannot be paused: it has ended, or does not exist")
 
     async def resume(self) -> None:
         """Let a paused or stranded execution go on."""
-        promise = (await self.resolve()).to_bytes()
+        promise = (await self.newest()).to_bytes()
         was_live = await (await self._connection.store()).pause(promise, False)
         was_stranded = await (await self._connection.store()).resume(promise)
         if not was_live and not was_stranded:

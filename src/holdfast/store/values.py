@@ -167,6 +167,7 @@ class Receipt(Struct, gc=False):
     inbox_count: int = 0  # signals in the inbox after this commit; a holder that goes on reads them anew if any
     at_us: int = 0  # the store's time of the commit
     children: tuple[Inserted, ...] = ()
+    successor: bytes | None = None  # the run that goes on in its place
 
 
 class Flushed(Struct, frozen=True):
@@ -269,6 +270,8 @@ class ExecutionView(Struct, frozen=True, kw_only=True):
     journal_length: int = 0
     reports: bool = False
     published: str | None = None  # JSON
+    # The run that goes on in its place; of the first of several runs, always the newest of them.
+    successor: bytes | None = None
 
 
 class Transition(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
 from holdfast.engine.runner import Engine
 from holdfast.models.options import Options
-from holdfast.models.workflow.attempts import run_attempt
+from holdfast.models.workflow.attempts import failure_kind, run_attempt
 from holdfast.models.workflow.context import Context, Info
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.definition import Workflow
@@ -348,10 +348,8 @@ class Run:
         if isinstance(outcome, asyncio.CancelledError):
             session.completed(call, Err(Failure("cancelled", "Cancelled", f"{task.name} was cancelled")))
             return
-        failure = failure_of(outcome, "timeout" if isinstance(outcome, TimeoutError) else "user")
+        failure = failure_of(outcome, failure_kind(outcome, task))
         if task.effects == "at_most_once":
-            if failure.kind == "timeout":
-                failure = msgspec.structs.replace(failure, kind="uncertain")
             session.completed(call, Err(failure))
             return
         elapsed = max(0.0, (self._now_us() - call.first_started_us) / 1_000_000)

@@ -17,6 +17,7 @@ from holdfast.store.effects import (
     AppendJournal,
     Commit,
     ConsumeSignals,
+    ContinueExecution,
     DeliverSignal,
     RecordTransition,
     SpawnExecutions,
@@ -66,7 +67,7 @@ def build_call(commits: Sequence[Commit]) -> Call:
         if len(ordered) == 1:
             return Call("flush_one", _one_row(ordered[0]), commits, order, None)
         return Call("flush_plain", [*_own_columns(ordered), *_journal_columns(ordered)], commits, order, None)
-    effects = Effects(ordered, _ending(commits))
+    effects = Effects(commits, order)
     return Call("flush", effects.arguments(), commits, order, effects)
 
 
@@ -161,9 +162,9 @@ def _ending(commits: Sequence[Commit]) -> list[int]:
 class Effects:
     """The effects of all commits, sorted by kind; every one knows its commit's position."""
 
-    def __init__(self, commits: Sequence[Commit], ending: list[int]) -> None:
-        self.commits = commits
-        self.ending = ending
+    def __init__(self, given: Sequence[Commit], order: Sequence[int]) -> None:
+        self.commits = [given[at] for at in order]
+        self.ending = _ending(given)
         self.parents: list[int] = []
         self.column_ord: list[int] = []
         self.columns: list[AdvanceExecution] = []
@@ -177,10 +178,13 @@ class Effects:
         self.children: list[NewExecution] = []
         self.signal_ord: list[int] = []
         self.signals: list[NewSignal] = []
+        self.continue_ord: list[int] = []
+        self.continue_to: list[bytes] = []
         self.line_ord: list[int] = []
         self.lines: list[RecordTransition] = []
-        for ord_, commit in enumerate(commits, 1):
-            self._add(ord_, commit)
+        # In the order given: of two signals with one dedup key, or children with one unique key, the first wins.
+        for at, ord_ in sorted(zip(order, range(1, len(order) + 1), strict=True)):
+            self._add(ord_, given[at])
         self.child_order = insertion_order(self.children)
 
     def _add(self, ord_: int, commit: Commit) -> None:
@@ -203,6 +207,11 @@ class Effects:
                         self.spawn_quorum.append(quorum)
                     self.child_ord += [ord_] * len(rows)
                     self.children += rows
+                case ContinueExecution(row):
+                    self.continue_ord.append(ord_)
+                    self.continue_to.append(row.promise)
+                    self.child_ord.append(ord_)
+                    self.children.append(row)
                 case DeliverSignal(signal):
                     self.signal_ord.append(ord_)
                     self.signals.append(signal)
@@ -238,6 +247,8 @@ class Effects:
             [line.next_step for line in lines],
             [line.attempt for line in lines],
             unset([line.error for line in lines]),
+            self.continue_ord,
+            self.continue_to,
         ]
 
 
@@ -277,8 +288,13 @@ def _add_children(call: Call, effects: Effects, answer: Row, receipts: list[Rece
     }
     unspawned = set(answer["unspawned"] or ())
     children: dict[int, list[Inserted]] = {}
+    successors = dict(zip(effects.continue_to, effects.continue_ord, strict=True))
     for at, (position, child) in enumerate(zip(effects.child_ord, effects.children, strict=True)):
-        if position not in unspawned:
+        if child.promise in successors:
+            receipt = receipts[call.order[position - 1]]
+            if receipt.applied:
+                receipt.successor = child.promise
+        elif position not in unspawned:
             children.setdefault(position, []).append(refused.get(at) or Inserted(child.promise, True))
     for position, inserted in children.items():
         receipt = receipts[call.order[position - 1]]

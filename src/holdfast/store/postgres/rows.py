@@ -8,7 +8,7 @@ from typing import TypeAlias
 import asyncpg
 
 from holdfast.core.clock import to_us
-from holdfast.core.identity import PATH_NUMBER_BYTES
+from holdfast.core.identity import parent_bytes
 from holdfast.core.status import Status
 from holdfast.store.values import (
     EXECUTIONS,
@@ -57,7 +57,7 @@ def claim_of(row: Row) -> ExecutionClaim:
         cancel_requested=row["cancel_requested"],
         has_parent=parent is not None,
         parent_row=parent,
-        parent=None if parent is None else promise[:-PATH_NUMBER_BYTES],
+        parent=None if parent is None else parent_bytes(promise),
         cancel_reason=row["cancel_reason"],
         journal_length=row["journal_length"],
         idempotency_key=row["idempotency_key"],
@@ -98,7 +98,7 @@ def view_of(row: Row) -> ExecutionView:
         children_pending=row["children_pending"],
         barrier_round=row["barrier_round"],
         # A child's id is its parent's and one number more (DESIGN section 4), also when the parent was purged.
-        parent=None if row["parent_id"] is None else promise[:-PATH_NUMBER_BYTES],
+        parent=None if row["parent_id"] is None else parent_bytes(promise),
         cancel_requested=row["cancel_requested"],
         paused=row["paused"],
         unique_key=row["unique_key"],
@@ -116,6 +116,7 @@ def view_of(row: Row) -> ExecutionView:
         journal_length=row["journal_length"],
         reports=row["reports"],
         published=row["published"],
+        successor=row["successor"],
     )
 
 

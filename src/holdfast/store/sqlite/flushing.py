@@ -2,7 +2,7 @@
 
 `BEGIN IMMEDIATE` holds off every other writer, so the fences of all commits are read with one statement, and what the
 held ones ask for is gathered and written effect by effect. In this order: own rows, consumed signals, history, journal,
-children, delivered signals, barriers, reports, the re-check at parking (rulings E2, E3), partition keys.
+children, successors, delivered signals, barriers, reports, the re-check at parking (rulings E2, E3), partition keys.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from holdfast.store.effects import (
     AppendJournal,
     Commit,
     ConsumeSignals,
+    ContinueExecution,
     DeliverSignal,
     RecordTransition,
     SpawnExecutions,
 )
-from holdfast.store.sqlite import barriers, inserting, keys, reports, signalling
+from holdfast.store.sqlite import barriers, continuing, inserting, keys, reports, signalling
 from holdfast.store.sqlite.rows import TEXT, Row, after, names_json
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -63,6 +64,7 @@ class _Batch:
         self._live: dict[int, Receipt] = {}
         self._consumed: list[tuple[int, int]] = []
         self._spawns: list[tuple[Receipt, Row, SpawnExecutions]] = []
+        self._continued: list[continuing.Continued] = []
         self._signals: list[NewSignal] = []
         self._history: list[Row] = []
         self._segments: list[Row] = []
@@ -92,6 +94,10 @@ class _Batch:
             elif isinstance(effect, RecordTransition):
                 line = (effect.step, effect.outcome, effect.next_step, effect.attempt, effect.error)
                 self._history.append((row, fence[2] + 1, self.tx.now, *line))
+            elif isinstance(effect, ContinueExecution):
+                assert advance.status is Status.DONE, "what goes on as another run ends as done"
+                self._continued.append(continuing.Continued(row, commit.claim.promise, effect.row))
+                receipt.successor = effect.row.promise
             elif isinstance(effect, SpawnExecutions) and (not cancel_requested or fence[10]):
                 self._spawns.append((receipt, fence, effect))
         receipt.status = self._advance(receipt, fence, advance, commit.claim.cancel_requested, added)
@@ -107,7 +113,9 @@ class _Batch:
         """Gather the write of the commit's own row; the status it leads to."""
         row, _, _, cancel_requested, paused, partition_key, parent, parent_round, _, reporting, cleans_up = fence
         now, status, delay = self.tx.now, advance.status, advance.delay
-        if status in TERMINAL:
+        if receipt.successor is not None:  # its successor reports, and counts
+            self.tx.ended = True
+        elif status in TERMINAL:
             self._ended.append(row)
             if parent is not None:
                 if parent_round is not None:
@@ -140,6 +148,8 @@ class _Batch:
 
     def write(self) -> None:
         tx, db = self.tx, self.tx.db
+        for continued in self._continued:
+            continuing.take_unique_key(tx, continued)
         for statement, rows in self._writes.items():
             if len(rows) == 1:
                 db.execute(SQL[statement], rows[0])
@@ -161,7 +171,13 @@ class _Batch:
             db.executemany(SQL["flush_journal"], self._segments)
         for receipt, fence, spawn in self._spawns:
             self._spawn(receipt, fence, spawn)
+        for continued in self._continued:
+            continuing.place(tx, continued)
+            self.woke = True
         woken = {row for s in self._signals if (row := signalling.deliver_one(tx, s)[1]) is not None}
+        for continued in self._continued:
+            continuing.carry_inbox(tx, continued)
+            clear_inboxes(tx, [continued.row])
         woken.update(barriers.count_down(tx, self._barriers))
         if self._reports:
             woken.update(reports.report(tx, self._reports))

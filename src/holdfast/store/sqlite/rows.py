@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from holdfast.core.clock import MICROSECONDS, to_datetime
-from holdfast.core.identity import PATH_NUMBER_BYTES
+from holdfast.core.identity import parent_bytes
 from holdfast.core.status import Status
 from holdfast.store.values import EXECUTIONS, ExecutionClaim, ExecutionView, Signal
 
@@ -61,7 +61,7 @@ def claim_of(row: Row, inbox: tuple[Signal, ...], now: int) -> ExecutionClaim:
         cancel_requested=row[21] == 1,
         has_parent=parent is not None,
         parent_row=parent,
-        parent=None if parent is None else row[10][:-PATH_NUMBER_BYTES],  # a child's id is its parent's and a number
+        parent=None if parent is None else parent_bytes(row[10]),
         cancel_reason=row[23],
         journal_length=row[24],
         idempotency_key=row[25],
@@ -113,6 +113,7 @@ def view_of(row: Row) -> ExecutionView:
         journal_length=row[35],
         reports=row[36] == 1,
         published=row[37],
+        successor=row[38],
     )
 
 

@@ -45,6 +45,7 @@ create table {schema}.executions (
   children_pending int not null default 0 check (children_pending >= 0),
   barrier_round int not null default 0,
   next_child bigint not null default 0,
+  successor bytea,                        -- the run that goes on in its place; of the first, always the newest
   timed_out boolean not null default false,
   children_ready boolean not null default false,
 

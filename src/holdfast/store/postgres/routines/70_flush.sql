@@ -27,7 +27,8 @@ begin
       updated_at = p_now
     from (
       select c.parent_id, c.parent_round, count(*) as ended
-      from {schema}.executions c where c.id = any (p_children) and c.parent_id is not null
+      from {schema}.executions c
+      where c.id = any (p_children) and c.parent_id is not null and c.successor is null
       group by c.parent_id, c.parent_round
     ) d
     -- Only children of the round that is open: those of an earlier one were given up (ruling E7).
@@ -47,14 +48,14 @@ declare
 begin
   with reported as (
     insert into {schema}.signals as s (target_id, kind, name, payload, dedup_key, inserted_at)
-    select p.id, 'child', encode(c.promise, 'hex'),
+    select p.id, 'child', encode({schema}.origin_1(c.promise), 'hex'),
       ('{"status":"' || c.status || '","result":' || coalesce(c.result::text, 'null') || ',"error":'
         || coalesce(c.error::text, 'null') || ',"state":'
         || case when c.kind = 'task' then c.state::text else 'null' end || '}')::json,
-      'c:' || encode(c.promise, 'hex'), p_now
+      'c:' || encode({schema}.origin_1(c.promise), 'hex'), p_now
     from unnest(p_children) with ordinality x(id, ord)
     join {schema}.executions c on c.id = x.id join {schema}.executions p on p.id = c.parent_id
-    where c.reports and p.ended_at is null
+    where c.reports and c.successor is null and p.ended_at is null
     order by x.ord
     on conflict do nothing
     returning s.target_id
@@ -218,6 +219,7 @@ create or replace function {schema}.flush_1(
   p_signal_ord int[], p_signal_target bytea[], p_signal_name text[], p_signal_payload json[], p_signal_dedup text[],
   p_line_ord int[], p_line_step text[], p_line_outcome text[], p_line_next_step text[], p_line_attempt int[],
   p_line_error json[],
+  p_continue_ord int[], p_continue_to bytea[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
   out inbox int[], out inbox_count int[],
   out child_position int[], out child_promise bytea[], out child_collided boolean[], out child_conflict boolean[],
@@ -241,7 +243,8 @@ begin
     select id, locked_by, lease_epoch, cancel_requested and not cleans_up as is_barred, barrier_round
     from {schema}.executions
     where id = any (
-      p_id || p_parents || array(select id from {schema}.executions where promise = any (p_signal_target)))
+      p_id || p_parents || array(select id from {schema}.executions where promise = any (
+        p_signal_target || array(select {schema}.origin_1(c) from unnest(p_continue_to) c))))
     order by id for update
   ), own as (
     select o.ord::int, o.status as asked, l.*
@@ -303,6 +306,11 @@ begin
     from opened where children_pending = 0;
     v_runnable := array(select o from unnest(v_empty) o where p_status[o] not in ('done', 'failed', 'cancelled'));
     woke := child_position is null or cardinality(child_position) < cardinality(p_promise);
+  end if;
+
+  if p_continue_ord <> '{}' then
+    perform {schema}.continue_1(p_id[c.ord], c.promise) from unnest(p_continue_ord, p_continue_to) c(ord, promise)
+      where c.ord = any (v_live);
   end if;
 
   -- Only now, after the lock: a signal that came before it is in the inbox, one that comes after finds the row parked.
@@ -404,6 +412,10 @@ begin
     join {schema}.executions e on e.id = o.id and e.status = 'runnable'
     where o.ord = any (v_live) and o.ord <> all (coalesce(odd, '{}'))
       and o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise');
+  end if;
+  if p_continue_ord <> '{}' then
+    perform {schema}.carry_inbox_1(p_id[c.ord], c.promise) from unnest(p_continue_ord, p_continue_to) c(ord, promise)
+      where c.ord = any (v_live);
   end if;
   perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, woke, v.stranded);
   if v.live is not null then

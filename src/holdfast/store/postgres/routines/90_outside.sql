@@ -125,6 +125,8 @@ begin
       and not exists (
         select from {schema}.executions p
         where p.id = e.parent_id and p.barrier_round = e.parent_round and p.ended_at is null)
+      -- nor what the run that goes on in its place is found by
+      and not exists (select from {schema}.executions n where n.promise = e.successor and n.ended_at is null)
     order by e.ended_at, e.id limit p_limit for update skip locked
   );
   delete from {schema}.signals where target_id = any (v_ids);

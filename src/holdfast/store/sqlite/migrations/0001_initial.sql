@@ -36,6 +36,7 @@ create table executions (
   children_pending integer not null default 0 check (children_pending >= 0),
   barrier_round    integer not null default 0,
   next_child       integer not null default 0,
+  successor        blob, -- the run that goes on in its place; of the first of several, always the newest
   -- what it is
   kind             text    not null,
   name             text    not null,

@@ -8,6 +8,8 @@ with recursive tree (id) as (
   select value from json_each(?)
   union
   select e.id from executions e join tree on e.parent_id = tree.id
+  union -- what went on as another run is that one now
+  select n.id from tree join executions e on e.id = tree.id join executions n on n.promise = e.successor
 )
 select e.id, e.status, e.partition_key, e.parent_id, e.parent_round, e.reports, e.cleans_up, e.cancel_requested
 from tree join executions e on e.id = tree.id
@@ -51,6 +53,8 @@ where e.ended_at <= ?1 and (?2 is null or e.queue = ?2) and (?3 is null or e.nam
     select 1 from executions p
     where p.id = e.parent_id and p.barrier_round = e.parent_round and p.ended_at is null
   )
+  -- nor what the run that goes on in its place is found by
+  and not exists (select 1 from executions n where n.promise = e.successor and n.ended_at is null)
 order by e.ended_at limit ?4;
 
 -- name: purge_executions

@@ -109,10 +109,15 @@ set children_pending = (
 )
 where id = ? and status = 'awaiting_children';
 
--- The end of a child that reports, as its parent reads it (values.ChildEnd). A finished parent reads no more.
+-- The end of a child that reports, as its parent reads it (values.ChildEnd). A finished parent reads no more. A
+-- successor reports under the id that was called: its own without the last three numbers (core.identity).
 -- name: report_end
 insert into signals (target_id, kind, name, payload, inserted_at)
-select p.id, 'child', lower(hex(c.promise)),
+select p.id, 'child',
+  lower(hex(
+    case when length(c.promise) >= 44 and substr(c.promise, -12, 4) = x'ffffffff'
+         then substr(c.promise, 1, length(c.promise) - 12) else c.promise end
+  )),
   '{"status":"' || c.status || '","result":' || coalesce(c.result, 'null') || ',"error":' || coalesce(c.error, 'null')
     || ',"state":' || case when c.kind = 'task' then c.state else 'null' end || '}',
   ?
@@ -138,6 +143,36 @@ where id = ? and status = 'awaiting_promise' and children_pending = 0;
 
 -- name: report_holder
 select 1 from executions where id = ? and status = 'executing';
+
+-- A run goes on as another (ContinueExecution). Its unique key is taken from it before it ends: ending releases keys.
+-- name: continue_unique
+select unique_key, unique_scope, unique_released from executions where id = ?;
+
+-- name: continue_release
+update executions set unique_key = null where id = ?;
+
+-- name: continue_place
+update executions
+set parent_id = o.parent_id, parent_round = o.parent_round, reports = o.reports, deadline_at = o.deadline_at,
+    cancel_requested = o.cancel_requested, cancel_reason = o.cancel_reason, paused = o.paused,
+    unique_key = ?, unique_scope = ?, unique_released = ?
+from executions o
+where executions.promise = ? and o.id = ?;
+
+-- name: continue_successor
+update executions set successor = ?1 where id = ?2 or promise = ?3;
+
+-- Inserted anew, so that they come after the signals that this commit delivers: those were there earlier.
+-- name: continue_signals
+insert into signals (target_id, kind, name, payload, dedup_key, inserted_at)
+select n.id, s.kind, s.name, s.payload, s.dedup_key, s.inserted_at
+from signals s, executions n
+where s.target_id = ?2 and s.kind = 'signal' and n.promise = ?1
+order by s.id;
+
+-- name: continue_keys
+insert into signal_keys (target_id, dedup_key)
+select n.id, k.dedup_key from signal_keys k, executions n where k.target_id = ?2 and n.promise = ?1;
 
 -- name: inbox_targets
 select distinct target_id from signals where target_id in (select value from json_each(?));

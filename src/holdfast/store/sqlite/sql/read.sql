@@ -3,7 +3,8 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
+  e.successor
 from executions e where e.promise = ?;
 
 -- name: inbox_of
@@ -23,7 +24,8 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
+  e.successor
 from executions e
 where e.parent_id = (select id from executions where promise = ?1) and (?2 is null or e.parent_round = ?2)
 order by e.id;
@@ -34,7 +36,8 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
+  e.successor
 from executions e
 where e.promise >= ?1 and e.promise < ?2 and length(e.promise) = ?3 and substr(e.promise, 33) = ?4
   and (?5 is null or e.name = ?5)
@@ -46,7 +49,8 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published, e.id
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
+  e.successor, e.id
 from executions e
 where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and (?5 is null or e.status in (select value from json_each(?5)))
@@ -58,7 +62,8 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published, e.id
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
+  e.successor, e.id
 from executions e
 where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and e.id in (
@@ -73,7 +78,8 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
-  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published, e.id
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
+  e.successor, e.id
 from executions e
 where e.parent_id = (select id from executions where promise = ?7) and e.id < ?1 and (?2 is null or e.kind = ?2)
   and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)

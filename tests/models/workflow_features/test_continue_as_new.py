@@ -1,0 +1,129 @@
+"""`ctx.continue_as_new`: one journal ends and another begins in one commit; whoever waits follows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import Context, Status, Unique
+from holdfast.core.errors import UniqueConflictError
+from holdfast.core.identity import PromiseId
+from holdfast.store.values import ExecutionFilter
+from tests.models.workflow.kit import Rig
+
+
+async def test_the_result_is_that_of_the_last_run(rig: Rig) -> None:
+    @rig.app.workflow
+    async def count(ctx: Context, number: int) -> int:
+        if number < 5:
+            ctx.continue_as_new(number + 1)
+        return number
+
+    handle = await count.options(key="k").start(1)
+    assert await rig.result(handle) == 5
+    views = (await rig.stores.store.browse(ExecutionFilter(), 10)).items
+    assert [view.status for view in views] == [Status.DONE] * 5
+    first = await handle.describe()
+    assert first.successor == views[0].promise  # the first names the newest, the others the next
+    assert {view.idempotency_key for view in views} == {"k"}
+    assert await rig.app.handle(count.name, key="k").newest() == PromiseId.from_bytes(views[0].promise)
+
+
+async def test_a_waiter_of_this_process_follows(rig: Rig) -> None:
+    @rig.app.workflow
+    async def twice(ctx: Context, again: bool) -> str:
+        if again:
+            ctx.continue_as_new(False)
+        await ctx.signal("go")
+        return "done"
+
+    async with rig.app.worker():
+        handle = await twice.start(True)
+        async with asyncio.timeout(20):
+            while await handle.newest() == handle.id:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        await handle.signal("go")
+        assert await handle.result(timeout=20) == "done"
+
+
+async def test_a_parent_gets_the_result_of_the_last_run_of_its_child(rig: Rig) -> None:
+    @rig.app.workflow
+    async def child(ctx: Context, number: int) -> int:
+        if number:
+            ctx.continue_as_new(number - 1)
+        return 42
+
+    @rig.app.workflow
+    async def parent(ctx: Context) -> int:
+        return await child(3)
+
+    handle = await parent.start()
+    assert await rig.result(handle) == 42
+    assert "InvokeCompleted root.0 Ok(42) attempt=1" in await rig.lines(handle)
+
+
+async def test_cancelling_a_parent_reaches_the_run_that_its_child_is_now(rig: Rig) -> None:
+    @rig.app.workflow
+    async def child(ctx: Context, wait: bool) -> None:
+        if not wait:
+            ctx.continue_as_new(True)
+        await ctx.signal("never")
+
+    @rig.app.workflow
+    async def parent(ctx: Context) -> None:
+        await child(False)
+
+    handle = await parent.start()
+    await rig.run()
+    await handle.cancel()
+    await rig.run()
+    views = (await rig.stores.store.browse(ExecutionFilter(name=child.name), 10)).items
+    assert [view.status for view in views] == [Status.CANCELLED, Status.DONE]
+    assert await rig.status(handle) is Status.CANCELLED
+
+
+async def test_no_signal_is_lost_and_their_order_is_kept(rig: Rig) -> None:
+    @rig.app.workflow
+    async def collect(ctx: Context, seen: list[int]) -> list[int]:
+        seen.append(await ctx.signal("n", int))
+        if len(seen) < 3:
+            ctx.continue_as_new(seen)
+        return seen
+
+    handle = await collect.start([])
+    for number in (1, 2, 3):
+        await handle.signal("n", number, dedup_key=str(number))
+    await rig.once()  # the first run has taken in all three and read one
+    assert (await handle.signal("n", 1, dedup_key="1")).value == "duplicate"  # E12: for the life of the chain
+    assert await rig.result(handle) == [1, 2, 3]
+
+
+async def test_a_cancel_and_a_unique_key_go_over_to_the_next_run(rig: Rig) -> None:
+    @rig.app.workflow
+    async def loop(ctx: Context, number: int) -> None:
+        if number == 0:
+            ctx.continue_as_new(1)
+        await ctx.signal("never")
+
+    unique = Unique(key="only")
+    handle = await loop.options(unique=unique, attributes={"city": "Ulm"}).start(0)
+    await rig.run()
+    newest = rig.app.handle(await handle.newest())
+    assert (await newest.describe()).attributes == '{"city":"Ulm"}'
+    with pytest.raises(UniqueConflictError):
+        await loop.options(unique=unique).start(0)
+    await handle.cancel()
+    await rig.run()
+    assert await rig.status(newest) is Status.CANCELLED
+    await loop.options(unique=unique).start(0)
+
+
+async def test_input_that_cannot_be_encoded_fails_the_run(rig: Rig) -> None:
+    @rig.app.workflow
+    async def loop(ctx: Context, number: int) -> None:
+        ctx.continue_as_new("x", 2, 3)
+
+    handle = await loop.start(0)
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
