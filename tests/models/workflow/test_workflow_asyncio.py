@@ -28,12 +28,12 @@ async def use_sleep_zero() -> None:
 
 
 async def use_timeout() -> None:
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(1):  # noqa: ASYNC100
         pass
 
 
 async def use_timeout_none() -> None:
-    async with asyncio.timeout(None):
+    async with asyncio.timeout(None):  # noqa: ASYNC100
         pass
 
 

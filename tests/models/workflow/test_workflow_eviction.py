@@ -101,7 +101,7 @@ async def test_the_least_recently_used_body_goes_first(rig: Rig) -> None:
 async def test_a_warm_resume_reads_no_journal(rig: Rig) -> None:
     """DESIGN 6: and a body that was left at another revision is not used."""
     store = FaultyStore(await rig.stores.another())
-    warm = Rig(rig.stores, store=store)  # type: ignore[arg-type]
+    warm = Rig(rig.stores, store=store)
 
     @warm.app.workflow
     async def work(ctx: Context) -> int:
@@ -291,7 +291,7 @@ async def test_a_paused_workflow_rests_and_loses_nothing(rig: Rig) -> None:
 async def test_a_commit_whose_reply_was_lost_neither_repeats_nor_forgets(rig: Rig) -> None:
     """The time of such a commit is unknown; the body's clock must not fall back for that."""
     store = FaultyStore(await rig.stores.another())
-    other = Rig(rig.stores, store=store)  # type: ignore[arg-type]
+    other = Rig(rig.stores, store=store)
     ran: list[int] = []
 
     @other.app.task

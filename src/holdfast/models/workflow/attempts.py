@@ -6,18 +6,31 @@ import asyncio
 import contextlib
 import contextvars
 from collections.abc import AsyncIterator
+from concurrent.futures import BrokenExecutor
 from typing import Any
 
 from msgspec import Raw
 
-from holdfast.core.journal.events import Ok
+from holdfast.core.journal.events import FailureKind, Ok
 from holdfast.engine.runner import Engine
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.task import Task, call_by_name
 
 
-class HeartbeatMissed(TimeoutError):  # noqa: N818  (a kind of timeout, which users catch as one)
+class AttemptTimedOut(TimeoutError):  # noqa: N818  (a kind of timeout, which users catch as one)
+    """The attempt took longer than the task's `timeout`; a TimeoutError of the task's own is no such thing."""
+
+
+class HeartbeatMissed(AttemptTimedOut):
     """The task has a heartbeat timeout and was silent for longer."""
+
+
+def failure_kind(error: BaseException, task: Task[..., Any]) -> FailureKind:
+    """Of a failed attempt. One that was cut off may have taken effect, which matters if it may not be repeated."""
+    is_cut_off = isinstance(error, AttemptTimedOut | BrokenExecutor)
+    if is_cut_off and task.effects == "at_most_once":
+        return "uncertain"
+    return "timeout" if isinstance(error, AttemptTimedOut) else "user"
 
 
 async def run_attempt(task: Task[..., Any], text: str, call: Current, engine: Engine) -> Ok:
@@ -52,17 +65,15 @@ async def _run(task: Task[..., Any], text: str, engine: Engine) -> Ok:
 
 @contextlib.asynccontextmanager
 async def _deadlines(task: Task[..., Any], call: Current) -> AsyncIterator[None]:
-    async with contextlib.AsyncExitStack() as stack:
-        if task.timeout_seconds is not None:
-            await stack.enter_async_context(asyncio.timeout(task.timeout_seconds))
-        if task.heartbeat_seconds is None:
+    limit, silence = asyncio.timeout(task.timeout_seconds), asyncio.timeout(task.heartbeat_seconds)
+    try:
+        async with limit, silence:
+            if task.heartbeat_seconds is not None:
+                call.watch(silence, task.heartbeat_seconds)
             yield
-            return
-        try:
-            async with asyncio.timeout(task.heartbeat_seconds) as scope:
-                call.watch(scope, task.heartbeat_seconds)
-                yield
-        except TimeoutError as error:
-            if scope.expired():
-                raise HeartbeatMissed(f"{task.name} gave no heartbeat for {task.heartbeat_seconds:g} s") from error
-            raise
+    except TimeoutError as error:
+        if limit.expired():
+            raise AttemptTimedOut(f"{task.name} took longer than {task.timeout_seconds:g} s") from error
+        if silence.expired():
+            raise HeartbeatMissed(f"{task.name} gave no heartbeat for {task.heartbeat_seconds:g} s") from error
+        raise

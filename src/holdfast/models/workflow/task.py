@@ -40,6 +40,7 @@ class TaskState(msgspec.Struct, frozen=True):
 
     input: Raw
     attempts: list[FailedAttempt] = []
+    began_us: int = 0  # the first attempt, for `max_elapsed`
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):

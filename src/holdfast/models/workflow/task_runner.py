@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -16,12 +16,15 @@ from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
-from holdfast.models.workflow.attempts import run_attempt
+from holdfast.models.workflow.attempts import failure_kind, run_attempt
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.definition import FunctionRegistry
 from holdfast.models.workflow.task import KIND, FailedAttempt, Task, TaskState
 from holdfast.store.effects import AdvanceExecution
-from holdfast.store.values import ExecutionClaim
+from holdfast.store.values import ExecutionClaim, Receipt
+
+BEAT_COMMIT_SECONDS = 1.0
+BEGUN: Final = "begun"  # the step of a row whose at-most-once attempt is recorded as begun
 
 _decode = msgspec.json.Decoder(TaskState).decode
 
@@ -33,6 +36,7 @@ class TaskRunner:
 
     def __init__(self, registry: FunctionRegistry) -> None:
         self._registry = registry
+        self.background: set[asyncio.Task[Any]] = set()
 
     @property
     def handlers(self) -> Collection[int]:
@@ -47,70 +51,137 @@ class TaskRunner:
         """Nothing is kept between two runs."""
 
     async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
-        task = self._registry.tasks[claim.handler]
+        await _TaskRun(self, self._registry.tasks[claim.handler], claim, engine).go()
+
+
+class _TaskRun:
+    """One attempt of a task, from its pick to its release."""
+
+    def __init__(self, runner: TaskRunner, task: Task[..., Any], claim: ExecutionClaim, engine: Engine) -> None:
+        self._runner = runner
+        self._task = task
+        self._claim = claim
+        self._engine = engine
+        self._state = _decode(claim.state)
+        self._attempt_number = len(self._state.attempts) + claim.crashes + 1
+        self._time_base = engine.now()
+        self._beat: str | None = None
+        self._is_beat_due = False
+        self._committing = asyncio.Lock()
+        self._in_place: asyncio.Task[Any] | None = None
+        self._is_interrupted = False
+
+    async def go(self) -> None:
+        claim, task = self._claim, self._task
         if claim.cancel_requested:
-            await engine.commit(claim, AdvanceExecution(status=Status.CANCELLED))
+            await self._commit(AdvanceExecution(status=Status.CANCELLED))
             return
-        state = _decode(claim.state)
-        attempt = len(state.attempts) + claim.crashes + 1
-        if claim.crashes and (refusal := _refuse_after_crash(task, attempt - 1)) is not None:
-            await engine.commit(claim, AdvanceExecution(status=Status.FAILED, error=refusal, digest=task.digest))
+        refusal = self._refusal()
+        if refusal is not None:
+            await self._commit(AdvanceExecution(status=Status.FAILED, error=refusal, digest=task.digest))
             return
-        try:
-            result = await self._attempt(task, bytes(state.input).decode(), claim, attempt, engine)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            await engine.commit(claim, self._failed(task, state, claim, attempt, error, engine))
-            return
-        await engine.commit(claim, AdvanceExecution(status=Status.DONE, result=result, digest=task.digest))
-
-    async def _attempt(
-        self, task: Task[..., Any], text: str, claim: ExecutionClaim, attempt: int, engine: Engine
-    ) -> str:
-        promise = str(PromiseId.from_bytes(claim.promise))
-        beats: list[str] = []
-        current = Current(
-            execution=promise, promise=promise, attempt=attempt, last_beat=claim.beats, on_beat=beats.append
-        )
         if task.effects == "at_most_once":
-            # Recorded before it begins: should the worker die, the next claim finds it and does not repeat it.
-            await engine.commit(claim, AdvanceExecution(status=Status.EXECUTING, attempt=claim.attempt, progress=False))
-        return bytes((await run_attempt(task, text, current, engine)).value).decode()
+            # Recorded before it begins: should the attempt be cut off, the next claim finds it and does not repeat it.
+            begun = AdvanceExecution(status=Status.EXECUTING, step=BEGUN, attempt=claim.attempt, progress=False)
+            receipt = await self._commit(begun)
+            if receipt.status is not Status.EXECUTING:
+                return
+        self._engine.watch(claim, self._on_stir)
+        try:
+            result = await self._attempt()
+        except asyncio.CancelledError:
+            if not self._is_interrupted:
+                raise
+            await self._commit(AdvanceExecution(status=Status.CANCELLED))
+        except Exception as error:
+            await self._commit(self._failed(error))
+        else:
+            await self._commit(AdvanceExecution(status=Status.DONE, result=result, digest=task.digest))
+        finally:
+            self._engine.watch(claim, None)
 
-    def _failed(
-        self,
-        task: Task[..., Any],
-        state: TaskState,
-        claim: ExecutionClaim,
-        attempt: int,
-        error: Exception,
-        engine: Engine,
-    ) -> AdvanceExecution:
-        kind = "timeout" if isinstance(error, TimeoutError) else "user"
-        record = encode_error(error, kind=kind)
-        elapsed = 0.0
-        decision = task.retry.decide(attempt, elapsed, error, engine.random())
+    def _refusal(self) -> str | None:
+        """Why a task that was in flight when its worker left may not run again."""
+        task, before = self._task, self._attempt_number - 1
+        if task.effects == "at_most_once":
+            if self._claim.step != BEGUN:
+                return None
+            error = HoldfastError(f"an attempt of {task.name} was interrupted; it may have taken effect")
+            return encode_error(error, kind="uncertain")
+        if self._claim.crashes and task.retry.max_attempts is not None and before >= task.retry.max_attempts:
+            return encode_error(HoldfastError(f"attempt {before} of {task.name} lost its worker"), kind="internal")
+        return None
+
+    async def _attempt(self) -> str:
+        promise = str(PromiseId.from_bytes(self._claim.promise))
+        current = Current(
+            execution=promise,
+            promise=promise,
+            attempt=self._attempt_number,
+            last_beat=self._claim.beats,
+            on_beat=self._on_beat,
+        )
+        self._in_place = asyncio.current_task()
+        try:
+            ok = await run_attempt(self._task, bytes(self._state.input).decode(), current, self._engine)
+        finally:
+            if self._is_interrupted and self._in_place is not None:
+                self._in_place.uncancel()
+            self._in_place = None
+        return bytes(ok.value).decode()
+
+    def _failed(self, error: Exception) -> AdvanceExecution:
+        task, claim, engine = self._task, self._claim, self._engine
+        record = encode_error(error, kind=failure_kind(error, task))
+        now_us = claim.picked_at_us + round((engine.now() - self._time_base) * 1_000_000)
+        began_us = self._state.began_us or claim.picked_at_us
+        elapsed = max(0.0, (now_us - began_us) / 1_000_000)
+        decision = task.retry.decide(self._attempt_number, elapsed, error, engine.random())
         if isinstance(decision, GiveUp) or isinstance(error, PayloadError) or task.effects == "at_most_once":
             return AdvanceExecution(status=Status.FAILED, error=record, digest=task.digest)
-        retry_at_us = claim.picked_at_us + round(decision.delay_seconds * 1_000_000)
-        failed = FailedAttempt(Raw(record.encode()), retry_at_us)
-        text = msgspec.json.encode(TaskState(state.input, [*state.attempts, failed])).decode()
+        failed = FailedAttempt(Raw(record.encode()), now_us + round(decision.delay_seconds * 1_000_000))
+        state = TaskState(self._state.input, [*self._state.attempts, failed], began_us)
         return AdvanceExecution(
             status=Status.RUNNABLE,
-            state=text,
+            state=msgspec.json.encode(state).decode(),
             attempt=claim.attempt + 1,
             delay=decision.delay_seconds,
             error=record,
             digest=task.digest,
+            beats=self._beat,
         )
 
+    async def _commit(self, advance: AdvanceExecution) -> Receipt:
+        async with self._committing:  # heartbeats commit beside the attempt; a claim has one commit at a time
+            return await self._engine.commit(self._claim, advance)
 
-def _refuse_after_crash(task: Task[..., Any], attempts: int) -> str | None:
-    """A worker died with the task in flight: whether it may run again."""
-    if task.effects == "at_most_once":
-        error = HoldfastError(f"attempt {attempts} of {task.name} was interrupted; it may have taken effect")
-        return encode_error(error, kind="uncertain")
-    if task.retry.max_attempts is not None and attempts >= task.retry.max_attempts:
-        return encode_error(HoldfastError(f"attempt {attempts} of {task.name} lost its worker"), kind="internal")
-    return None
+    # ------------------------------------------------------------------ while it runs
+
+    def _on_beat(self, text: str) -> None:
+        self._beat = text
+        if not self._is_beat_due:
+            self._is_beat_due = True
+            asyncio.get_running_loop().call_later(BEAT_COMMIT_SECONDS, self._in_background, self._commit_beat)
+
+    async def _commit_beat(self) -> None:
+        """About once a second: the last progress is given to the next attempt, also after a crash."""
+        self._is_beat_due = False
+        if self._in_place is not None:
+            claim = self._claim
+            await self._commit(
+                AdvanceExecution(status=Status.EXECUTING, attempt=claim.attempt, progress=False, beats=self._beat)
+            )
+
+    def _on_stir(self) -> None:
+        self._in_background(self._interrupt_if_cancelled)
+
+    async def _interrupt_if_cancelled(self) -> None:
+        view = await self._engine.store.get(self._claim.promise)
+        if view is not None and view.cancel_requested and self._in_place is not None and not self._is_interrupted:
+            self._is_interrupted = True
+            self._in_place.cancel()
+
+    def _in_background(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work())
+        self._runner.background.add(task)
+        task.add_done_callback(self._runner.background.discard)
