@@ -105,6 +105,16 @@ async def test_polling_backs_off(stores: Stores, results: Results) -> None:
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
+async def test_a_pass_that_leaves_nobody_waiting_pauses_for_nobody(stores: Stores, results: Results) -> None:
+    """So that a loop over handles of ended executions takes no longer than its reads."""
+    hand = await Hand(stores.store).start()
+    await hand.apply(await hand.take(row("a")), done("5"))
+    future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+    results._waiters[promise_of("a")].add(future)
+    assert await results.run_once() is None
+    assert future.result().result == "5"
+
+
 async def test_a_store_that_is_away_for_a_while_costs_a_pause(
     stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

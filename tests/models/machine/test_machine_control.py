@@ -227,3 +227,29 @@ async def test_what_has_ended_can_be_neither_paused_nor_resumed(
 async def test_what_does_not_exist_can_not_be_cancelled(rig: Rig) -> None:
     with pytest.raises(NotFoundError, match="there is no execution"):
         await rig.app.handle(PromiseId.of("Work", "nobody")).cancel()
+
+
+@pytest.mark.parametrize("state", ["await", "replay"])
+async def test_an_execution_with_a_deadline_is_cancelled_when_it_comes(
+    rig: Rig, machine: type[Machine[str]], hold: asyncio.Event, ran: list[str], state: str
+) -> None:
+    hold.set()
+    handle = await machine.options(deadline=60).start(state)
+    await rig.run()
+    await rig.advance(59)
+    assert await rig.run() == 0
+    await rig.advance(1)
+    await rig.run()
+    assert await handle.status() is Status.CANCELLED
+    assert ran == ["first"]
+
+
+async def test_an_execution_that_ends_before_its_deadline_is_left_alone(
+    rig: Rig, machine: type[Machine[str]], hold: asyncio.Event
+) -> None:
+    hold.set()
+    handle = await machine.options(deadline=60).start("done")
+    await rig.run()
+    await rig.advance(60)
+    await rig.run()
+    assert await handle.result() == "finished"
