@@ -24,8 +24,13 @@ from holdfast.store.values import (
 Row: TypeAlias = asyncpg.Record
 
 
-def claim_of(row: Row) -> ExecutionClaim:
-    """A row of `pick_1` or `reclaim_1`."""
+def claims_of(rows: Sequence[Row]) -> list[ExecutionClaim]:
+    """Rows of `pick_1` or `reclaim_1`; all of one call were leased at one moment."""
+    picked_at_us = to_us(rows[0]["picked_at"]) if rows else 0
+    return [claim_of(row, picked_at_us) for row in rows]
+
+
+def claim_of(row: Row, picked_at_us: int = 0) -> ExecutionClaim:
     awaits = row["awaits"]
     ids = row["signal_ids"]
     promise: bytes = row["promise"]
@@ -61,7 +66,7 @@ def claim_of(row: Row) -> ExecutionClaim:
         cancel_reason=row["cancel_reason"],
         journal_length=row["journal_length"],
         idempotency_key=row["idempotency_key"],
-        picked_at_us=to_us(row["picked_at"]),
+        picked_at_us=picked_at_us,
         beats=row["beats"],
         published=row["published"],
         attributes=row["attributes"],

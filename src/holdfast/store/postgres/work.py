@@ -12,7 +12,7 @@ from holdfast.store.effects import Commit
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
 from holdfast.store.postgres.flush import build_call, read_answer
 from holdfast.store.postgres.ledger import Ledger
-from holdfast.store.postgres.rows import claim_of
+from holdfast.store.postgres.rows import claims_of
 from holdfast.store.values import (
     Delivery,
     ExecutionClaim,
@@ -72,7 +72,7 @@ class Work(Ledger):
         next_due: float | None = rows[-1]["next_due"]
         if next_due == -1:
             return Picked([], worker_lost=True)
-        return Picked([claim_of(row) for row in rows[:-1]], next_due)
+        return Picked(claims_of(rows[:-1]), next_due)
 
     async def flush(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         if not commits:
@@ -101,7 +101,7 @@ class Work(Ledger):
             rows = await connection.fetch(
                 self._sql["reclaim"], worker, [claim.row for claim in claims], [claim.epoch for claim in claims]
             )
-        found = {row["id"]: claim_of(row) for row in rows}
+        found = {claim.row: claim for claim in claims_of(rows)}
         return [found.get(claim.row) for claim in claims]
 
     async def disown(self, worker: str, keep: Sequence[int]) -> int:
