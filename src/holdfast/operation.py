@@ -6,6 +6,7 @@ The public names of `holdfast.models.operation`, and the command line of operati
 from __future__ import annotations
 
 import importlib
+import sys
 
 from holdfast.models.operation import *  # noqa: F403
 from holdfast.models.operation import __all__ as __all__
@@ -15,7 +16,7 @@ def main() -> None:
     """`python -m holdfast.operation list|show|watch|abort|exec`."""
     # By name, because the command line lies above this module and a library import must not need it.
     ops = importlib.import_module("holdfast.cli.ops").ops
-    ops(prog_name="python -m holdfast.operation")
+    sys.exit(importlib.import_module("holdfast.cli.main").run(command=ops, program="python -m holdfast.operation"))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import signal
@@ -14,11 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
+from holdfast.cli.main import run as holdfast
 from holdfast.cli.ops import ops
 from holdfast.models.operation.data import OperationState, decode
 from holdfast.operation import Ledger, Timing
+from tests.cli.processes import HOLDFAST, Ran
 
 FAST = Timing.fast()
 TIMING = {"HOLDFAST_OPERATION_TIMING": json.dumps(asdict(FAST))}
@@ -30,8 +33,14 @@ def base(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def run(base: Path, *arguments: str) -> Result:
-    return CliRunner(env={**TIMING, "HOLDFAST_LEDGER": str(base)}).invoke(ops, list(arguments))
+def run(base: Path, *arguments: str) -> Ran:
+    """`holdfast ops ...` inside this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        for name, value in {**TIMING, "HOLDFAST_LEDGER": str(base)}.items():
+            patch.setenv(name, value)
+        code = holdfast(["ops", *arguments])
+    return Ran(code, out.getvalue(), err.getvalue())
 
 
 def start(base: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -61,10 +70,10 @@ async def make(base: Path, *operation_ids: str) -> None:
 
 def test_list_and_show_in_a_pipe_are_json(base: Path) -> None:
     asyncio.run(make(base, "alpha", "beta"))
-    listed = json.loads(run(base, "list", "--no-recover").stdout)
+    listed = json.loads(run(base, "list", "--no-recover").out)
     assert [item["operationId"] for item in listed] == ["alpha", "beta"]
     assert listed[0]["operationState"] == "running"
-    shown = json.loads(run(base, "show", "al", "--no-recover").stdout)  # any unambiguous prefix
+    shown = json.loads(run(base, "show", "al", "--no-recover").out)  # any unambiguous prefix
     assert shown["stack"][0]["description"] == "open call [/b] [red]"
     assert (base / "alpha.operation.json").exists()
 
@@ -72,14 +81,14 @@ def test_list_and_show_in_a_pipe_are_json(base: Path) -> None:
 def test_an_ambiguous_prefix_and_an_unknown_id_are_clear_errors(base: Path) -> None:
     asyncio.run(make(base, "alpha-1", "alpha-2"))
     ambiguous = run(base, "show", "alpha")
-    assert ambiguous.exit_code == 1
-    assert "fits 2 operations" in ambiguous.stderr
+    assert ambiguous.code == 3
+    assert "fits 2 operations" in ambiguous.err
     unknown = run(base, "show", "gamma")
-    assert unknown.exit_code == 1
-    assert "no operation gamma" in unknown.stderr
+    assert unknown.code == 3
+    assert "no operation gamma" in unknown.err
     escaping = run(base, "show", "../../etc")
-    assert escaping.exit_code == 1
-    assert "not a valid id" in escaping.stderr
+    assert escaping.code == 2
+    assert "not a valid id" in escaping.err
 
 
 def test_tables_in_a_terminal_show_participants_frames_ages_and_phases(
@@ -107,12 +116,12 @@ def test_looking_sees_abandoned_operations_to_their_end(base: Path) -> None:
     asyncio.run(make(base, "left"))
     until(lambda: time.time_ns() // 1000 - Ledger(base).read("left").last_heartbeat_us > FAST.staleness_ms * 1000)
     looked = run(base, "list")
-    assert looked.exit_code == 0
-    assert "nobody beats in left" in looked.stderr
+    assert looked.code == 0
+    assert "nobody beats in left" in looked.err
     data = decode((base / "backup" / "left" / "operation.json").read_bytes(), "left")
     assert data.state is OperationState.FAILED
-    assert json.loads(run(base, "list").stdout) == []
-    [kept] = json.loads(run(base, "list", "--all").stdout)
+    assert json.loads(run(base, "list").out) == []
+    [kept] = json.loads(run(base, "list", "--all").out)
     assert kept["failureReason"] == "no participant is left"
 
 
@@ -128,6 +137,44 @@ def test_exec_runs_programs_as_participants_and_passes_their_exit_codes(base: Pa
     assert "exit code 3" in log
     assert "[outer] CALL_ENDED" in log
     assert log.splitlines()[-1].endswith("OPERATION_COMPLETED")
+
+
+def test_exec_passes_exit_codes_through_the_whole_program_too(base: Path) -> None:
+    """A script branches on them, whichever of the two programs it calls."""
+    for code in (0, 3):
+        command = [*HOLDFAST, "ops", "exec", "--ledger", str(base), "--create", "--", "sh", "-c", f"exit {code}"]
+        assert subprocess.run(command, env={**os.environ, **TIMING}, check=False).returncode == code
+
+
+def test_a_shell_script_takes_part_in_an_operation_of_others(base: Path, tmp_path: Path) -> None:
+    """Every line that `exec` runs is a call in the ledger; one that fails is the script's own business."""
+    script = tmp_path / "step.sh"
+    script.write_text(SCRIPT.format(python=sys.executable, folder=tmp_path))
+    script.chmod(0o755)
+    asyncio.run(with_a_script(base, script))
+    assert (tmp_path / "loaded").read_text() == "first\nsecond\n"
+    log = log_of(base, "import")
+    for line in ("[load] CALL_STARTED", "first line", "[load] CALL_ENDED", "[check] CALL_FAILED", "exit code 4"):
+        assert line in log
+    assert log.count("PARTICIPANT_LEFT") == 3
+    assert log.splitlines()[-1].endswith("OPERATION_COMPLETED")
+
+
+SCRIPT = """#!/bin/sh
+set -e
+take_part() {{ {python} -m holdfast.operation exec "$@"; }}
+take_part --participant load --description "first line" -- sh -c 'echo first >> {folder}/loaded'
+take_part --participant load -- sh -c 'echo second >> {folder}/loaded'
+take_part --participant check -- sh -c 'exit 4' || test $? = 4
+"""
+
+
+async def with_a_script(base: Path, script: Path) -> None:
+    async with (
+        Ledger(base, participant_id="boss", timing=FAST) as ledger,
+        ledger.create_operation(operation_id="import") as operation,
+    ):
+        await operation.exec_stdio_worker(str(script), deserializer=str, env={**os.environ, **TIMING}).wait()
 
 
 def test_exec_of_a_failing_initiator_aborts_the_operation(base: Path) -> None:
@@ -146,7 +193,7 @@ def test_abort_stops_a_running_program_with_sigterm(base: Path, tmp_path: Path) 
     program = start(base, "exec", "--operation", "op", "--create", "--", "sh", "-c", script)
     until(up.exists)
     watching = start(base, "watch", "op", "--interval", "0.02")
-    assert run(base, "abort", "op").exit_code == 0
+    assert run(base, "abort", "op").code == 0
     _, err = program.communicate()
     assert program.returncode == 75
     assert "aborted" in err
@@ -184,9 +231,9 @@ def alive(pid: int) -> bool:
 
 
 def test_exec_without_an_operation_or_a_program_says_what_to_do(base: Path) -> None:
-    assert "--create" in run(base, "exec", "--", "true").stderr
+    assert "--create" in run(base, "exec", "--", "true").err
     missing = run(base, "exec", "--operation", "op", "--create", "--", "no-such-program-here")
-    assert missing.exit_code == 1
-    assert "could not be started" in missing.stderr
-    assert "aborted" in run(base, "show", "op").stdout  # it is not left behind as running
-    assert "no operation nope" in run(base, "exec", "--operation", "nope", "--", "true").stderr
+    assert missing.code == 1
+    assert "could not be started" in missing.err
+    assert "aborted" in run(base, "show", "op").out  # it is not left behind as running
+    assert "no operation nope" in run(base, "exec", "--operation", "nope", "--", "true").err

@@ -17,6 +17,7 @@ from holdfast.core.errors import (
     NotFoundError,
     StoreError,
 )
+from holdfast.models.operation.errors import LedgerStorageError, OperationNotFoundError
 
 
 class Exit(IntEnum):
@@ -39,7 +40,9 @@ class CommandError(HoldfastError):
 _CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
     (NotFoundError, Exit.NOT_FOUND),
     (AmbiguousIdError, Exit.NOT_FOUND),
+    (OperationNotFoundError, Exit.NOT_FOUND),
     (StoreError, Exit.STORE_UNAVAILABLE),
+    (LedgerStorageError, Exit.STORE_UNAVAILABLE),
     (ConfigurationError, Exit.WRONG_USE),
     (InvalidArgumentError, Exit.WRONG_USE),
 )

@@ -66,10 +66,10 @@ def holdfast() -> None:
     """
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of one call of the program."""
+def run(arguments: Sequence[str] | None = None, command: click.Command = holdfast, program: str = "holdfast") -> int:
+    """The exit code of one call of the program, or of one of its commands alone."""
     try:
-        answer = holdfast.main(arguments, prog_name="holdfast", standalone_mode=False)
+        answer = command.main(arguments, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
         return answer if isinstance(answer, int) else Exit.OK
     except click.exceptions.NoArgsIsHelpError as error:

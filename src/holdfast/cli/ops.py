@@ -7,7 +7,6 @@ left in to their end (ruling C10), unless `--no-recover`.
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import os
 import re
@@ -15,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import click
 from rich.console import Console, Group
@@ -23,7 +22,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import AmbiguousIdError, HoldfastError
 from holdfast.models.operation import CorruptLedgerError, Ledger, LedgerData, OperationState, StackFrame
 from holdfast.models.operation.data import encode, format_time
 from holdfast.models.operation.program import run_program
@@ -31,7 +30,6 @@ from holdfast.models.operation.timing import Timing
 from holdfast.models.operation.workers import LEDGER_VARIABLE, OPERATION_VARIABLE
 
 R = TypeVar("R")
-P = ParamSpec("P")
 _STYLE = {"running": "green", "cleanup": "yellow", "failed": "red", "completed": "cyan", "corrupt": "red"}
 
 ledger_option = click.option(
@@ -41,19 +39,6 @@ ledger_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON, also in a terminal.")
 recover_option = click.option("--recover/--no-recover", default=True, help="See abandoned operations to their end.")
 timing_option = click.option("--timing", "timing_ms", hidden=True, envvar="HOLDFAST_OPERATION_TIMING")
-
-
-def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Errors that Holdfast raises on purpose are messages for people, not tracebacks."""
-
-    @functools.wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except HoldfastError as error:
-            raise click.ClickException(str(error)) from error
-
-    return run
 
 
 @click.group()
@@ -67,7 +52,6 @@ def ops() -> None:
 @recover_option
 @click.option("--all", "with_backups", is_flag=True, help="Operations in backup too.")
 @timing_option
-@plain_errors
 def list_command(folder: Path, as_json: bool, recover: bool, with_backups: bool, timing_ms: str | None) -> None:
     """List the operations in the folder."""
     ledger = _ledger(folder, timing_ms)
@@ -86,7 +70,6 @@ def list_command(folder: Path, as_json: bool, recover: bool, with_backups: bool,
 @json_option
 @recover_option
 @timing_option
-@plain_errors
 def show_command(folder: Path, operation: str, as_json: bool, recover: bool, timing_ms: str | None) -> None:
     """Show one operation: its phases, and every frame with the age of its heartbeat."""
     ledger = _ledger(folder, timing_ms)
@@ -106,7 +89,6 @@ def show_command(folder: Path, operation: str, as_json: bool, recover: bool, tim
 @json_option
 @click.option("--interval", default=0.5, show_default=True, help="Seconds between looks.")
 @timing_option
-@plain_errors
 def watch_command(folder: Path, operation: str | None, as_json: bool, interval: float, timing_ms: str | None) -> None:
     """Watch one operation until it is over, or the whole folder until interrupted."""
     ledger = _ledger(folder, timing_ms)
@@ -118,7 +100,6 @@ def watch_command(folder: Path, operation: str | None, as_json: bool, interval: 
 @ledger_option
 @click.argument("operation")
 @timing_option
-@plain_errors
 def abort_command(folder: Path, operation: str, timing_ms: str | None) -> None:
     """Abort an operation: the next participant to beat coordinates its cleanup."""
     ledger = _ledger(folder, timing_ms)
@@ -137,7 +118,6 @@ def abort_command(folder: Path, operation: str, timing_ms: str | None) -> None:
 @click.option("--description", help="What the log and `ops show` say of it; by default the command line.")
 @timing_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@plain_errors
 def exec_command(
     folder: Path,
     operation: str | None,
@@ -173,7 +153,7 @@ def exec_command(
         finally:
             await ledger.dispose()
 
-    sys.exit(_run(run))
+    click.get_current_context().exit(_run(run))
 
 
 def resolve(ledger: Ledger, given: str) -> str:
@@ -183,7 +163,7 @@ def resolve(ledger: Ledger, given: str) -> str:
         return given
     fitting = sorted({operation_id for operation_id in known if operation_id.startswith(given)})
     if len(fitting) > 1:
-        raise click.ClickException(f"{given} fits {len(fitting)} operations: {', '.join(fitting[:5])}; type more of it")
+        raise AmbiguousIdError(f"{given} fits {len(fitting)} operations: {', '.join(fitting[:5])}; type more of it")
     return fitting[0] if fitting else given
 
 
