@@ -14,6 +14,7 @@ from holdfast.engine.lifespan import resource
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.context import ChildResult, MachineContext, ReceivedSignal
 from holdfast.models.machine.definition import Machine, step
+from holdfast.models.operation.ledger import Ledger
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.current import current
 from holdfast.models.workflow.definition import Workflow
@@ -38,6 +39,7 @@ __all__ = [
     "Handle",
     "HoldfastError",
     "JoinSet",
+    "Ledger",
     "Machine",
     "MachineContext",
     "Next",
