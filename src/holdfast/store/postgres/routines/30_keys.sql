@@ -2,7 +2,7 @@
 --
 -- A key's row in partition_locks names its holder. Rows found waiting behind a holder are `key_blocked`: they leave the
 -- pick's index, so a crowded key costs later picks nothing. Releasing a key only empties the holder; the next pick
--- settles it, by unblocking the best row of each queue and deleting the lock. What must always hold: while a row is
+-- settles it, by unblocking the first row of each queue and deleting the lock. What must always hold: while a row is
 -- blocked, its key has a row in partition_locks, or a row that is not blocked in the pick's index.
 
 -- Called by whoever ends the holding of these rows.
@@ -21,64 +21,39 @@ begin
     on conflict do nothing;
 end $$;
 
--- The row that is next in a key and queue: among those that are due by priority, otherwise the earliest.
-create or replace function {schema}.next_of_key_1(p_key text, p_queue text, p_now timestamptz) returns bigint
+-- Choose the next head of released keys: the first row of each queue. All of them are due, for only due rows are met
+-- and blocked. The lock on the key comes first and the look at its rows after it: whoever blocks a row holds the key's
+-- row meanwhile (block_rows_1), so no row is blocked behind a lock that goes away.
+create or replace function {schema}.settle_keys_1(p_limit int) returns void
 language plpgsql as $$
 declare
-  v_priority int := -32769;
-  v_id bigint;
+  v_keys text[];
+  v_heads bigint[];
+  v_free bigint[];
 begin
-  loop
-    select priority into v_priority from {schema}.executions
-      where key_blocked and partition_key = p_key and queue = p_queue and priority > v_priority
-      order by partition_key, queue, priority limit 1;
-    exit when not found;
-    select id into v_id from {schema}.executions
-      where key_blocked and partition_key = p_key and queue = p_queue and priority = v_priority
-        and eligible_at <= p_now
-      order by partition_key, queue, priority, eligible_at, id limit 1;
-    if found then
-      return v_id;
-    end if;
-  end loop;
-  select id into v_id from {schema}.executions
-    where key_blocked and partition_key = p_key and queue = p_queue
-    order by eligible_at, id limit 1;
-  return v_id;
-end $$;
-
--- Choose the next head of released keys. The lock on the key comes first and the look at its rows after it: whoever
--- blocks a row holds the key's row meanwhile (block_rows_1), so no row is blocked behind a lock that goes away.
-create or replace function {schema}.settle_keys_1(p_now timestamptz, p_limit int) returns void
-language plpgsql as $$
-declare
-  v_key text;
-  v_queue text;
-  v_id bigint;
-  v_settled boolean;
-begin
-  foreach v_key in array array(
+  v_keys := array(
     select key from {schema}.partition_locks where holder is null order by key limit p_limit for update skip locked
-  ) loop
-    v_queue := '';
-    v_settled := true;
-    loop
-      select queue into v_queue from {schema}.executions
-        where key_blocked and partition_key = v_key and queue > v_queue
-        order by partition_key, queue limit 1;
-      exit when not found;
-      v_id := {schema}.next_of_key_1(v_key, v_queue, p_now);
-      perform from {schema}.executions where id = v_id and key_blocked for update skip locked;
-      if found then
-        update {schema}.executions set key_blocked = false where id = v_id;
-      else
-        v_settled := false;  -- someone is just changing it: the key stays for the next pick
-      end if;
-    end loop;
-    if v_settled then
-      delete from {schema}.partition_locks where key = v_key;
-    end if;
-  end loop;
+  );
+  v_heads := array(
+    with recursive head as (
+      select k.key, h.queue, h.id from unnest(v_keys) k(key) cross join lateral (
+        select e.queue, e.id from {schema}.executions e where e.key_blocked and e.partition_key = k.key
+        order by e.queue, e.priority, e.eligible_at, e.id limit 1) h
+      union all
+      select head.key, h.queue, h.id from head cross join lateral (
+        select e.queue, e.id from {schema}.executions e
+        where e.key_blocked and e.partition_key = head.key and e.queue > head.queue
+        order by e.queue, e.priority, e.eligible_at, e.id limit 1) h
+    )
+    select id from head
+  );
+  v_free := array(
+    select id from {schema}.executions where id = any (v_heads) and key_blocked order by id for update skip locked
+  );
+  update {schema}.executions set key_blocked = false where id = any (v_free);
+  -- A head that someone is just changing keeps its key for the next pick.
+  delete from {schema}.partition_locks where key = any (v_keys) and key <> all (array(
+    select e.partition_key from {schema}.executions e where e.id = any (v_heads) and e.id <> all (v_free)));
 end $$;
 
 -- Take rows that wait behind a held key out of the pick's index.

@@ -146,7 +146,7 @@ begin
     v_need := 0;
     v_due := v_wait;
   elsif exists (select from {schema}.partition_locks where holder is null) then
-    perform {schema}.settle_keys_1(v_now, 1000);
+    perform {schema}.settle_keys_1(1000);
   end if;
 
   while v_need > 0 loop
@@ -169,7 +169,7 @@ begin
     v_heads := '{}';
     if v_has_keyed then
       select * into v_scan
-      from {schema}.scan_keyed_1(p_queues, v_priority, p_handlers, v_now, v_need, 500, 10, v_seen);
+      from {schema}.scan_keyed_1(p_queues, v_priority, p_handlers, v_now, v_need, 500, 2, v_seen);
       v_seen := v_scan.p_seen;
       v_heads := v_scan.p_heads;
       v_behind := v_behind || v_scan.p_behind;

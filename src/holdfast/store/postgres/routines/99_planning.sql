@@ -9,7 +9,7 @@ begin
   for v_routine in
     select oid from pg_proc
     where pronamespace = '{schema}'::regnamespace and proname ~ '_[0-9]+$' and prorettype <> 'trigger'::regtype
-      and proname !~ '^(advance|release_keys|unsettle_keys|next_of_key|settle_keys|block_rows|limit_rooms|scan_keyed)_'
+      and proname !~ '^(advance|release_keys|unsettle_keys|settle_keys|block_rows|limit_rooms|scan_keyed)_'
       and proname !~ '^(wake|put_back|release_barriers|report_ends|finish|inbox_counts)_'
   loop
     execute format(
