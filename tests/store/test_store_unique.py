@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.status import LIVE, Status
 from holdfast.store.base import Store
-from holdfast.store.effects import Commit, SpawnExecutions
+from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.values import ExecutionClaim, Inserted, NewExecution, NewSignal, QueueRoom
 from holdfast.testing.hand import (
     HANDLER,
@@ -139,6 +139,23 @@ async def test_children_are_deduplicated_like_any_row(hand: Hand) -> None:
     receipt = await hand.apply(claim, wait_children(), SpawnExecutions(rows))
     assert [child.created for child in receipt.children] == [True, False]
     assert receipt.children[1] == Inserted(promise_of("occupant"), created=False, collided=True)
+
+
+@pytest.mark.parametrize("advance", [done(), park("go"), strand()], ids=["done", "await", "stranded"])
+async def test_a_key_given_up_in_a_flush_is_free_for_a_child_of_the_same_flush(
+    hand: Hand, advance: AdvanceExecution
+) -> None:
+    """Own rows are written before children are inserted, in whichever order the commits came."""
+    for order in (1, -1):
+        scope = ("runnable", "executing")
+        await hand.insert(unique(f"occupant{order}", str(order).encode(), scope), row(f"parent{order}"))
+        occupant, parent = await hand.pick()
+        columns = {"queue": "children", "unique_key": str(order).encode(), "unique_scope": scope}
+        spawn = Commit(parent, (wait_children(), SpawnExecutions(child_rows(parent, 2, **columns))))
+        flushed = await hand.flush(*[Commit(occupant, (advance,)), spawn][::order])
+        receipt = flushed.receipts[::order][1]
+        assert [child.created for child in receipt.children] == [True, False]
+        assert receipt.status is Status.AWAITING_CHILDREN
 
 
 # ---------------------------------------------------------------------- E14: a key, once left, is left for good

@@ -244,7 +244,8 @@ class History:
         self._play(ops.Register(0))
         self._drain()
         for world in self._worlds:
-            assert self._run(audit(world.store)) == []
+            faults = self._run(audit(world.store))
+            assert not faults, f"the drained ledger breaks the rules: {faults}"
 
     def _drain(self) -> None:
         for _ in range(2 * len(self._world.rows) + 2):
