@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, overload
 
@@ -23,6 +24,7 @@ from holdfast.core.status import Status
 from holdfast.engine.results import Ending
 from holdfast.models.connection import Connection
 from holdfast.models.options import is_text
+from holdfast.models.workflow.fork import RETRY, fork_at, retry_of
 from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
 
 ResultT = TypeVar("ResultT", covariant=True)
@@ -30,6 +32,7 @@ T = TypeVar("T")
 
 SIGNAL_NAME_MAX_CHARS = 200
 DEDUP_KEY_MAX_CHARS = 255
+FORK_ENTROPY_BYTES = 16
 
 
 class Collision(Struct, frozen=True):
@@ -166,6 +169,35 @@ class Handle(Generic[ResultT]):
         was_stranded = await (await self._connection.store()).resume(promise)
         if not was_live and not was_stranded:
             raise InvalidArgumentError(f"{self.label} cannot be resumed: it has ended, or does not exist")
+
+    async def fork(self, at: int) -> Handle[ResultT]:
+        """A new execution with this one's past up to and including the event `at`; this one is left as it is.
+
+        Calls that are open there begin anew in the fork. For workflows; `holdfast show` lists their events.
+        """
+        view = await self.describe()
+        store = await self._connection.store()
+        promise = PromiseId.fresh(view.name, os.urandom(FORK_ENTROPY_BYTES))
+        row, past = fork_at(view, await store.journal(view.promise), at, promise)
+        await store.fork(row, past)
+        return Handle(self._connection, promise, name=view.name, result=self._result_type)
+
+    async def retry(self) -> Handle[ResultT]:
+        """Try a failed execution again: a workflow from its last good event, a machine from the step that failed.
+
+        It goes on under a new id; the key, and who waits for this one, follow it (ruling B13).
+        """
+        store = await self._connection.store()
+        newest = await self.newest()
+        view = await store.get(newest.to_bytes())
+        if view is None:
+            raise self._unknown()
+        if newest != await self.resolve() and view.status is not Status.FAILED:  # somebody retried it before
+            return Handle(self._connection, newest, name=view.name, result=self._result_type)
+        promise = newest.successor(RETRY)
+        row, past = retry_of(view, await store.journal(view.promise), promise)
+        await store.fork(row, past, replaces=view.promise)
+        return Handle(self._connection, promise, name=view.name, result=self._result_type)
 
     async def history(self) -> Sequence[Transition]:
         """What a machine with `history=True` did, step by step."""

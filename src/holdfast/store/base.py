@@ -25,6 +25,7 @@ from holdfast.store.values import (
     Fired,
     Flushed,
     Inserted,
+    JournalCopy,
     NewExecution,
     NewSignal,
     Page,
@@ -92,11 +93,15 @@ class Store(Protocol):
         in the same call, refuses its row alone (seed section 7). Idempotent.
         """
 
+    async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
+        """Insert a row with a journal, in one commit; idempotent by promise.
+
+        With `replaces`, that execution and the first of its runs name the new one as their successor.
+        """
+
     # ------------------------------------------------------------------ working
 
-    async def pick(
-        self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int
-    ) -> Picked:
+    async def pick(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> Picked:
         """Lease up to `limit` rows: runnable, due, not paused, of these queues, with one of these handlers.
 
         By priority, then `eligible_at`, then id. At most one row of a partition key executes at a time, in that

@@ -61,6 +61,13 @@ class Inserted(Struct, frozen=True, gc=False):
     key_conflict: bool = False  # found under the same promise, but started with another input
 
 
+class JournalCopy(Struct, frozen=True, gc=False):
+    """The past that a fork begins with, as one segment."""
+
+    count: int
+    body: str
+
+
 SIGNAL: Final = "signal"
 CHILD: Final = "child"
 

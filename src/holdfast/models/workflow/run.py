@@ -29,6 +29,7 @@ from holdfast.models.workflow.context import Context, Info
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.failures import encode_failure, failure_of, failure_of_text
+from holdfast.models.workflow.fork import FORKED
 from holdfast.models.workflow.session import Cancelled, ContinueAsNew, OpenCall, Session
 from holdfast.models.workflow.task import Task, TaskState
 from holdfast.store.effects import (
@@ -126,6 +127,7 @@ class Run:
         session = Session(str(self._promise))
         info = Info(str(self._promise), claim.name, claim.version, claim.idempotency_key, claim.attempt)
         session.body = definition.fn(Context(session, info, definition.payload_limit), *arguments)
+        session.is_fork = claim.step == FORKED
         if claim.published:
             session.published = msgspec.json.decode(claim.published, type=dict[str, Raw])
         if claim.attributes:

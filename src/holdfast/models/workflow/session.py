@@ -181,6 +181,7 @@ class Session:
         self.buffered: dict[str, list[Raw]] = {}  # by name: delivered and not received, oldest first
         self.submitted: dict[str, str] = {}  # by promise: the join set that this run of the body put it into
         self.journal_bytes = 0
+        self.is_fork = False  # its past is a copy, and what is open in it has not been spawned
         self.published: dict[str, Raw] = {}
         self.has_new_published = False
         self.attributes: dict[str, Any] = {}
@@ -325,6 +326,8 @@ class Session:
             call = self.open_calls.get(promise_id)
             if call is not None:
                 call.callee = callee
+                if self.is_fork and call.is_remote:
+                    self.spawned.append(call)  # in the past that it was copied from it has another id
             return promise_id
         self.append(
             InvokeScheduled(

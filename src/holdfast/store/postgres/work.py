@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.crashpoints import reach
 from holdfast.core.errors import StoreError
+from holdfast.core.identity import origin_bytes
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.effects import Commit
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
@@ -18,6 +19,7 @@ from holdfast.store.values import (
     ExecutionClaim,
     Flushed,
     Inserted,
+    JournalCopy,
     NewExecution,
     NewSignal,
     Picked,
@@ -47,6 +49,18 @@ class Work(Ledger):
         reach("insert.after")
         self._tell(Topic.WORK)
         return answers
+
+    async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
+        reach("insert.before")
+        async with self._connections.any("fork an execution") as connection, connection.transaction():
+            (inserted,) = await self._insert_chunk(connection, [row])
+            if inserted.created and past is not None:
+                await connection.execute(self._sql["fork_journal"], row.promise, past.count, past.body)
+            if inserted.created and replaces is not None:
+                await connection.execute(self._sql["fork_successor"], row.promise, replaces, origin_bytes(replaces))
+        reach("insert.after")
+        self._tell(Topic.WORK, Topic.ENDED)
+        return inserted
 
     async def _insert_chunk(self, connection: Connection, rows: Sequence[NewExecution]) -> list[Inserted]:
         answers = [Inserted(row.promise, True) for row in rows]

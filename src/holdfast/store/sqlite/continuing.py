@@ -1,4 +1,4 @@
-"""A run that goes on as another: the new row takes the old one's place in the tree, its key, its cancel, its inbox."""
+"""Runs that go on as others: one takes the place of another in the tree, or begins with a copy of its past."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from holdfast.store.sqlite import inserting
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import NewExecution
+from holdfast.store.values import Inserted, JournalCopy, NewExecution
 
 
 class Continued:
@@ -40,3 +40,16 @@ def carry_inbox(tx: Tx, continued: Continued) -> None:
     """What was sent to the old run and not read by it; also the dedup keys, which hold for its life (ruling E12)."""
     tx.db.execute(SQL["continue_signals"], (continued.new.promise, continued.row))
     tx.db.execute(SQL["continue_keys"], (continued.new.promise, continued.row))
+
+
+def fork(tx: Tx, row: NewExecution, past: JournalCopy | None, replaces: bytes | None) -> Inserted:
+    (inserted,) = inserting.insert(tx, [row])
+    if not inserted.created:
+        return inserted
+    if past is not None:
+        tx.db.execute(SQL["fork_journal"], (past.count, past.body, row.promise))
+        tx.db.execute(SQL["fork_length"], (past.count, row.promise))
+    if replaces is not None:
+        tx.db.execute(SQL["fork_successor"], (row.promise, replaces, origin_bytes(replaces)))
+        tx.ended = True  # who waits for the one that is replaced waits for this one now
+    return inserted

@@ -18,6 +18,7 @@ from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit
 from holdfast.store.sqlite import (
+    continuing,
     control,
     flushing,
     inserting,
@@ -41,6 +42,7 @@ from holdfast.store.values import (
     Fired,
     Flushed,
     Inserted,
+    JournalCopy,
     NewExecution,
     NewSignal,
     Page,
@@ -144,6 +146,9 @@ class SqliteStore:
 
     async def insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
         return await self._write("insert", lambda tx: inserting.insert(tx, rows), is_small=len(rows) <= _SMALL_ROWS)
+
+    async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
+        return await self._write("insert", lambda tx: continuing.fork(tx, row, past, replaces))
 
     # ------------------------------------------------------------------ working
 

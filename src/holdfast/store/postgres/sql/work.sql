@@ -3,6 +3,16 @@ select * from {schema}.insert_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
   '{}', '{}')
 
+-- name: fork_journal
+with copied as (
+  update {schema}.executions set journal_length = $2 where promise = $1 returning id
+)
+insert into {schema}.journal (execution_id, first, count, body) select id, 0, $2, $3 from copied
+
+-- name: fork_successor
+update {schema}.executions set successor = $1 where id = any (array(
+  select id from {schema}.executions where promise = any (array[$2::bytea, $3::bytea]) order by id for update))
+
 -- name: pick
 select * from {schema}.pick_1($1, $2, $3, $4, $5)
 

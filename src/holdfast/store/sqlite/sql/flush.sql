@@ -162,6 +162,15 @@ where executions.promise = ? and o.id = ?;
 -- name: continue_successor
 update executions set successor = ?1 where id = ?2 or promise = ?3;
 
+-- name: fork_journal
+insert into journal (execution_id, first, count, body) select id, 0, ?1, ?2 from executions where promise = ?3;
+
+-- name: fork_length
+update executions set journal_length = ?1 where promise = ?2;
+
+-- name: fork_successor
+update executions set successor = ?1 where promise in (?2, ?3);
+
 -- Inserted anew, so that they come after the signals that this commit delivers: those were there earlier.
 -- name: continue_signals
 insert into signals (target_id, kind, name, payload, dedup_key, inserted_at)

@@ -1,0 +1,153 @@
+"""Forks: a new execution that begins with a copy of another one's past.
+
+- `fork_at`: the events up to and including one; what came after has not happened in the fork.
+- `retry_of`: of a failed execution, all that was good: a workflow without the call that failed it (ruling B13), a
+  machine at the step that failed, a task from its input.
+
+The copy is the fork's own: the ids in it are rewritten. Calls that are open in it begin anew there. Nothing here
+touches the execution that was forked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.codec import fingerprint
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.identity import PromiseId
+from holdfast.core.journal import decode_segment
+from holdfast.core.journal.events import (
+    Err,
+    Event,
+    ExecutionFailed,
+    ExecutionStarted,
+    Failure,
+    InvokeCompleted,
+    InvokeRetrying,
+    InvokeStarted,
+    SignalWait,
+)
+from holdfast.core.journal.fold import TERMINAL_EVENTS
+from holdfast.core.journal.format import Segment, encode_segment
+from holdfast.core.status import Status
+from holdfast.store.base import handler_of
+from holdfast.store.values import ExecutionView, JournalCopy, NewExecution
+
+FORKED: Final = "forked"  # the step of a fork until its first commit: its open remote calls have still to be spawned
+RETRY: Final = "retry"
+
+
+def fork_at(
+    view: ExecutionView, segments: Sequence[str], at: int, promise: PromiseId
+) -> tuple[NewExecution, JournalCopy]:
+    """The fork of a workflow after the event with sequence `at`."""
+    label = PromiseId.from_bytes(view.promise).label(view.name)
+    if view.kind != "workflow":
+        raise InvalidArgumentError(f"{label} is a {view.kind} and has no journal to fork from; retry() it if it failed")
+    events = [event for text in segments for event in decode_segment(text).events]
+    if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < len(events):
+        raise InvalidArgumentError(f"{label} cannot be forked at {at!r}: it has the events 0 to {len(events) - 1}")
+    if type(events[at]) in TERMINAL_EVENTS:
+        raise InvalidArgumentError(f"{label} cannot be forked at {at}, where it ended: fork it at {at - 1} or before")
+    return _row(view, promise, key=None), _copy(view, segments, events[: at + 1], promise)
+
+
+def retry_of(
+    view: ExecutionView, segments: Sequence[str], promise: PromiseId
+) -> tuple[NewExecution, JournalCopy | None]:
+    """What a failed execution is tried again as."""
+    label = PromiseId.from_bytes(view.promise).label(view.name)
+    if view.status is Status.STRANDED:
+        raise InvalidArgumentError(f"{label} is stranded, not failed: mend the cause, then resume() it")
+    if view.status is not Status.FAILED:
+        raise InvalidArgumentError(f"{label} is {view.status}; only a failed execution can be retried")
+    row = _row(view, promise, key=view.idempotency_key)
+    if view.kind == "machine":
+        return msgspec.structs.replace(row, step=view.step, state=view.state, cleans_up=False), None
+    if view.kind == "task":
+        given = msgspec.json.decode(view.state, type=dict[str, Raw])["input"]
+        state = msgspec.json.encode({"input": given}).decode()
+        return msgspec.structs.replace(row, step="", state=state, cleans_up=False), None
+    if view.kind != "workflow":
+        raise InvalidArgumentError(f"{label} is a {view.kind}, which is not retried as a whole")
+    events = [event for text in segments for event in decode_segment(text).events]
+    if not events:  # it failed before it wrote anything
+        return msgspec.structs.replace(row, step=""), None
+    return row, _copy(view, segments, _good(events), promise)
+
+
+def _good(events: list[Event]) -> list[Event]:
+    """Without the end, and without the call that failed it: that one is to be tried again."""
+    failed = events[-1]
+    if not isinstance(failed, ExecutionFailed):
+        return events
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        if isinstance(event, InvokeCompleted) and isinstance(event.result, Err):
+            if not _is_cause(event.result.error, failed.error):
+                continue
+            attempts = (InvokeStarted, InvokeRetrying)
+            return [e for e in events[:at] if not (isinstance(e, attempts) and e.promise_id == event.promise_id)]
+    return events[:-1]
+
+
+def _is_cause(error: Failure, end: Failure) -> bool:
+    """Whether the error of a call is what the body let out: as it was, or wrapped with its message."""
+    return error.message == end.message or (bool(error.message) and error.message in end.message)
+
+
+def _row(view: ExecutionView, promise: PromiseId, key: str | None) -> NewExecution:
+    return NewExecution(
+        promise=promise.to_bytes(),
+        kind=view.kind,
+        name=view.name,
+        version=view.version,
+        handler=handler_of(view.kind, view.name, view.version),
+        step=FORKED,
+        state=view.state,
+        input_hash=fingerprint(view.state),
+        queue=view.queue,
+        priority=view.priority,
+        partition_key=view.partition_key,
+        digest=view.digest,
+        attributes=view.attributes,
+        idempotency_key=key,
+        cleans_up=True,
+    )
+
+
+def _copy(view: ExecutionView, segments: Sequence[str], events: list[Event], promise: PromiseId) -> JournalCopy:
+    old, new = str(PromiseId.from_bytes(view.promise)), str(promise)
+    patches: dict[str, bool] = {}
+    last = events[-1].sequence if events else -1
+    for text in segments:
+        segment = decode_segment(text)
+        if not segment.events or segment.events[0].sequence <= last:
+            patches |= segment.patches
+    copied = [_moved(event, number, old, new) for number, event in enumerate(events)]
+    return JournalCopy(len(copied), encode_segment(Segment(patches=patches, events=copied)).decode())
+
+
+def _moved(event: Event, sequence: int, old: str, new: str) -> Event:
+    """The event as the fork has it: at its place, with the fork's ids."""
+
+    def moved(promise_id: str) -> str:
+        return new + promise_id[len(old) :]
+
+    changes: dict[str, Any] = {"sequence": sequence}
+    for field in event.__struct_fields__:
+        value = getattr(event, field)
+        if field in ("promise_id", "join_set_id"):
+            changes[field] = moved(value)
+        elif field == "waiting_on":
+            changes[field] = tuple(map(moved, value))
+        elif field == "signals":
+            waits: tuple[SignalWait, ...] = value
+            changes[field] = tuple(msgspec.structs.replace(wait, promise_id=moved(wait.promise_id)) for wait in waits)
+    if isinstance(event, ExecutionStarted):
+        changes["parent_id"] = None
+    return msgspec.structs.replace(event, **changes)

@@ -1,0 +1,213 @@
+"""`handle.fork(at=...)` and `handle.retry()` (ruling B13): a new id, a copied past, and the old run as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from holdfast import Context, Done, Machine, Next, Outcome, RetryPolicy, Status, step
+from holdfast.core.errors import ExecutionFailedError, InvalidArgumentError
+from holdfast.core.journal.events import InvokeCompleted
+from tests.models.workflow.kit import Rig
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+async def test_a_retry_keeps_what_was_completed_and_tries_the_failed_call_again(rig: Rig) -> None:
+    ran: list[str] = []
+    broken = True
+
+    @rig.app.task
+    async def reserve() -> str:
+        ran.append("reserve")
+        return "r1"
+
+    @rig.app.task(retry=RetryPolicy(max_attempts=2, initial_delay=1.0))
+    async def charge() -> str:
+        ran.append("charge")
+        if broken:
+            raise ValueError("the card was declined")
+        return "paid"
+
+    @rig.app.workflow
+    async def checkout(ctx: Context) -> list[str]:
+        return [await reserve(), await charge()]
+
+    handle = await checkout.options(key="o1").start()
+    await rig.run()
+    await rig.advance(10)
+    with pytest.raises(ExecutionFailedError):
+        await rig.result(handle)
+    before = await rig.lines(handle)
+    broken = False
+    again, twin = await asyncio.gather(handle.retry(), handle.retry())
+    assert again.id == twin.id != handle.id  # two who retry at once do it once
+    assert await rig.result(again) == ["r1", "paid"]
+    assert ran == ["reserve", "charge", "charge", "charge"]
+    assert await handle.result() == ["r1", "paid"]  # who holds the old one follows
+    assert await rig.app.handle(checkout.name, key="o1").result() == ["r1", "paid"]
+    assert (await checkout.options(key="o1").start()).id == handle.id  # the key is taken for good
+    assert await rig.lines(handle) == before  # S-4: its terminal event stays last
+
+
+async def test_a_failed_remote_call_is_spawned_anew(rig: Rig) -> None:
+    broken = True
+
+    @rig.app.task(queue="far", retry=ONCE)
+    async def charge(amount: int) -> int:
+        if broken:
+            raise ValueError("no")
+        return amount
+
+    @rig.app.workflow
+    async def checkout(ctx: Context) -> int:
+        return await charge(7)
+
+    handle = await checkout.start()
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    broken = False
+    again = await handle.retry()
+    assert await rig.result(again) == 7
+    child = await rig.app.handle(again.id.child(0)).describe()
+    assert (child.status, child.parent) == (Status.DONE, again.id.to_bytes())
+
+
+async def test_a_body_that_failed_by_itself_is_retried_with_its_whole_past(rig: Rig) -> None:
+    ran: list[int] = []
+    broken = True
+
+    @rig.app.task
+    async def work() -> int:
+        ran.append(1)
+        return 1
+
+    @rig.app.workflow
+    async def job(ctx: Context) -> int:
+        value = await work()
+        if broken:
+            raise KeyError("a bug of the body")
+        return value
+
+    handle = await job.start()
+    await rig.run()
+    broken = False
+    assert await rig.result(await handle.retry()) == 1
+    assert ran == [1]
+
+
+async def test_a_fork_has_the_past_up_to_the_event_and_its_own_future(rig: Rig) -> None:
+    numbers = iter(range(10))
+
+    @rig.app.task
+    async def draw() -> int:
+        return next(numbers)
+
+    @rig.app.workflow
+    async def three(ctx: Context) -> tuple[str, list[int]]:
+        mark = str(ctx.uuid())
+        return mark, [await draw(), await draw(), await draw()]
+
+    handle = await three.start()
+    mark, first = await rig.result(handle)
+    assert first == [0, 1, 2]
+    at = [e.sequence for e in await rig.events(handle) if isinstance(e, InvokeCompleted)][1]
+    fork = await handle.fork(at=at)
+    assert await rig.result(fork) == (mark, [0, 1, 3])
+    assert await handle.result() == (mark, [0, 1, 2])
+    assert (await handle.describe()).successor is None
+
+
+@pytest.mark.parametrize("at", [-1, 99, True])
+async def test_an_event_that_is_not_there_is_refused(rig: Rig, at: int) -> None:
+    @rig.app.workflow
+    async def empty(ctx: Context) -> None:
+        return None
+
+    handle = await empty.start()
+    await rig.run()
+    with pytest.raises(InvalidArgumentError, match="cannot be forked"):
+        await handle.fork(at=at)
+    with pytest.raises(InvalidArgumentError, match="where it ended"):
+        await handle.fork(at=1)
+    with pytest.raises(InvalidArgumentError, match="only a failed"):
+        await handle.retry()
+
+
+async def test_every_prefix_of_a_journal_can_be_forked(rig: Rig) -> None:
+    @rig.app.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @rig.app.task(queue="far")
+    async def triple(number: int) -> int:
+        return 3 * number
+
+    @rig.app.workflow
+    async def mixed(ctx: Context) -> int:
+        ctx.now()
+        total = await double(1)
+        async with ctx.join_set() as calls:
+            calls.submit(triple, 1)
+            calls.submit(double, 5)
+            async for done in calls:
+                total += done.result()
+        await ctx.sleep(5)
+        return total
+
+    handle = await mixed.start()
+    await rig.run()
+    await rig.advance(6)
+    assert await rig.result(handle) == 15
+    length = len(await rig.events(handle))
+    forks = [await handle.fork(at=at) for at in range(length - 1)]
+    await rig.run()
+    await rig.advance(6)
+    await rig.run()
+    assert [await fork.result() for fork in forks] == [15] * len(forks)
+
+
+async def test_a_machine_is_retried_from_the_step_that_failed(rig: Rig) -> None:
+    broken = True
+
+    @dataclass
+    class Box:
+        seen: list[str]
+
+    @rig.app.machine(retry=ONCE)
+    class Two(Machine[Box]):
+        @step(initial=True)
+        async def one(self, ctx: object) -> Outcome:
+            return Next("two", Box(["one"]))
+
+        @step
+        async def two(self, ctx: object) -> Outcome:
+            if broken:
+                raise ValueError("no")
+            return Done("fine")
+
+    handle = await Two.start(Box([]))
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    with pytest.raises(InvalidArgumentError, match="no journal"):
+        await handle.fork(at=0)
+    broken = False
+    again = await handle.retry()
+    assert await rig.result(again) == "fine"
+
+
+async def test_a_task_is_retried_from_its_input(rig: Rig) -> None:
+    broken = True
+
+    @rig.app.task(retry=ONCE)
+    async def work(number: int) -> int:
+        if broken:
+            raise ValueError("no")
+        return number
+
+    handle = await work.start(4)
+    await rig.run()
+    broken = False
+    assert await rig.result(await handle.retry()) == 4
