@@ -181,12 +181,11 @@ class _Batch:
         woken.update(barriers.count_down(tx, self._barriers))
         if self._reports:
             woken.update(reports.report(tx, self._reports))
-            self.woke |= tx.stirred
         if self._parked:
             woken.update(self._recheck())
         for row in woken & self._parked.keys():
             self._parked[row][0].status = _RUNNABLE
-        self.woke |= bool(woken)
+        self.woke |= bool(woken) or tx.stirred
         if self._dropped_keys:
             self.woke |= keys.drop(tx, self._dropped_keys)
         self._count_inboxes()
