@@ -41,7 +41,8 @@ async def test_it_does_not_come_too_early(stores: Stores, hand: Hand) -> None:
     await hand.insert(row("a", deadline=10))
     await stores.advance(9.5)
     fired = await stores.store.fire_timers(10)
-    assert (fired.fired, fired.next_due_seconds) == (0, pytest.approx(0.5))
+    assert fired.fired == 0
+    assert fired.next_due_seconds == pytest.approx(0.5)
     assert (await hand.view("a")).status is Status.RUNNABLE
     await stores.advance(0.5)
     assert (await stores.store.fire_timers(10)).fired == 1

@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.store.postgres.conftest import Connect, Connection
 
 from holdfast.core.status import Status
-from holdfast.store.effects import Commit, SpawnExecutions
+from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.columns import signal_columns
 from holdfast.store.postgres.flush import build_call
@@ -257,3 +257,73 @@ async def test_pickers_that_meet_at_many_keys_take_each_once(ledger: PostgresSto
         await asyncio.gather(*flushes)
         ended += [claim.promise for claims in picked for claim in claims]
     assert len(set(ended)) == len(rows)
+
+
+# ---------------------------------------------------------------------- ends of calls (rulings B9, E2)
+
+
+async def calls(hand: Hand, count: int, advance: AdvanceExecution) -> tuple[ExecutionClaim, list[ExecutionClaim]]:
+    """A parent that made `count` calls, and the claims of the calls."""
+    parent = await hand.take(row("parent"))
+    rows = child_rows(parent, count, queue="calls", reports=True)
+    await hand.apply(parent, advance, SpawnExecutions(rows, barrier=False))
+    return parent, await hand.pick(count, queues=["calls"])
+
+
+def wait_for(count: int) -> AdvanceExecution:
+    return AdvanceExecution(status=Status.AWAITING_PROMISE, wait_children=count)
+
+
+async def test_parking_sees_the_end_whose_commit_it_waited_for(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    parent, (child,) = await calls(hand, 1, keep())
+    await flush_in(held, ledger, hand.name, Commit(child, (done(),)))
+    receipt = await while_held(await connect(), held, hand.commit(parent, wait_for(1)))
+    assert (receipt.applied, receipt.status) == (True, Status.RUNNABLE)
+    assert len((await hand.take()).inbox) == 1
+
+
+async def test_an_end_wakes_the_parent_whose_parking_it_waited_for(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    parent, (child,) = await calls(hand, 1, keep())
+    await flush_in(held, ledger, hand.name, Commit(parent, (wait_for(1),)))
+    receipt = await while_held(await connect(), held, hand.commit(child, done()))
+    assert (receipt.applied, receipt.status) == (True, Status.DONE)
+    assert len((await hand.take()).inbox) == 1
+
+
+async def test_two_ends_in_two_commits_at_once_count_twice(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """Of two decrements from the same snapshot one would be lost, and the parent with it."""
+    _, (first, second) = await calls(hand, 2, wait_for(2))
+    await flush_in(held, ledger, hand.name, Commit(first, (done(),)))
+    await while_held(await connect(), held, hand.commit(second, done()))
+    assert len((await hand.take()).inbox) == 2
+
+
+async def test_a_cancel_and_the_end_of_a_call_report_it_once(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    parent, (child,) = await calls(hand, 1, wait_for(1))
+    await flush_in(held, ledger, hand.name, Commit(child, (done(),)))
+    assert await while_held(await connect(), held, ledger.cancel([child.promise])) == [Status.DONE]
+    assert len(await ledger.inbox(parent.promise)) == 1
+
+
+async def test_deadlines_wait_for_nobody(ledger: PostgresStore, hand: Hand, held: Connection) -> None:
+    """A pass that waited for a parent with the child in hand would deadlock with the child's own commit."""
+    parent = await hand.take(row("parent"))
+    rows = child_rows(parent, 2, queue="calls", reports=True, deadline=0)
+    await hand.apply(parent, wait_for(2), SpawnExecutions(rows, barrier=False))
+    await hand.insert(row("alone", queue="calls", deadline=0))
+    (child,) = await hand.pick(1, queues=["calls"])
+    await flush_in(held, ledger, hand.name, Commit(child, (done(),)))
+    fired = await ledger.fire_timers(10)
+    assert (fired.fired, fired.next_due_seconds) == (1, 0.0), "what is in hand stays due"
+    assert (await hand.view("alone")).status is Status.CANCELLED
+    await held.execute("commit")
+    assert (await ledger.fire_timers(10)).fired == 1
+    assert len((await hand.take()).inbox) == 2
