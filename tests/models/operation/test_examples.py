@@ -32,6 +32,13 @@ def test_the_crash_example_notices_the_crash_and_cleans_up() -> None:
     assert shown.count("OPERATION_FAILED") == 1
 
 
+def test_the_workflow_example_completes_one_operation_and_aborts_the_other() -> None:
+    assert play("operation_workflow.py").splitlines() == [
+        "north and south: completed",
+        "west: failed, its owner left by TaskFailed",
+    ]
+
+
 @pytest.fixture(scope="module")
 def benchmark_module() -> ModuleType:
     spec = importlib.util.spec_from_file_location("benchmark_operation", ROOT / "benchmarks" / "operation.py")

@@ -132,6 +132,28 @@ def test_whoever_goes_on_for_a_dead_owner_sees_the_operation_to_its_end(
     assert len(data.crashed_call_ids) == crashed_calls  # a frame is called crashed once its heartbeat is stale
 
 
+def test_whoever_goes_on_for_an_owner_that_died_in_its_cleanup_takes_the_cleanup_over(base: Path) -> None:
+    """Ruling C5: from the recorded phase, once the heartbeat of the dead coordinator is stale."""
+
+    async def scenario() -> None:
+        owner, successor = SimProcess(base, "owner"), SimProcess(base, "owner", seed=7)
+        holding = Holding(owner.ledger, "op", None)
+        await holding.wait_opened()
+        await holding.give_up("moved")
+        owner.kill()
+        info = await see_to_its_end(successor.ledger, "op", "its worker was lost")
+        assert info is not None
+        assert info.reason == "moved"
+        assert in_backup(base, "op")
+        holding.task.cancel()
+        with pytest.raises((asyncio.CancelledError, Killed)):
+            await holding.task
+
+    run_virtual(scenario)
+    assert_failed_and_backed_up(base, "op", SEED_TIMING)
+    assert events_of(base, "op").count("CLEANUP_STARTED") == 2
+
+
 def test_an_owner_that_died_after_completing_has_completed(base: Path) -> None:
     async def scenario() -> None:
         owner, successor = SimProcess(base, "owner"), SimProcess(base, "owner", seed=7)

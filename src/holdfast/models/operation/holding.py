@@ -117,11 +117,14 @@ def find_holding(operation_id: str) -> Holding | None:
 
 async def see_to_its_end(ledger: Ledger, operation_id: str, reason: str) -> OperationFailedInfo | None:
     """For an operation whose holder is gone: None if it was completed in time, else it is failed and cleaned up."""
-    async with ledger:
-        try:
-            operation = await ledger.take_over(operation_id, reason)
-        except OperationEndedError:
-            return None
-        except OperationFailedError as error:
-            return error.info
+    try:
+        operation = await ledger.take_over(operation_id, reason)
+        # Also if another coordinates its cleanup: should that one be dead too, this process takes over (ruling C5).
+        await operation.wait_over()
         return operation.failure
+    except OperationEndedError:
+        return None
+    except OperationFailedError as error:
+        return error.info
+    finally:
+        await ledger.dispose()

@@ -237,11 +237,18 @@ class Ledger:
     async def take_over(self, operation_id: str, reason: str) -> Operation:
         """Fail an operation whose owner is known to be gone, without waiting for its heartbeat to go stale, and
         coordinate the cleanup. The result writes nothing but that; it raises if the operation has ended already."""
-        operation = Operation(self._take_part(operation_id, self.participant_id), is_initiator=False)
+        part = self._take_part(operation_id, self.participant_id)
+        operation = Operation(part, is_initiator=False)
+
+        def look(transaction: Transaction) -> None:
+            if transaction.data is not None:  # from now on it counts who stays silent: the history names them
+                part.member.observer.look(transaction.data, transaction.now_us, self._world.time.monotonic_us())
+
         try:
+            await part.change(look)
             await operation.abort(reason)
         except BaseException:
-            operation.part.finish()
+            part.finish()
             raise
         self._operations.append(operation)
         return operation
