@@ -109,10 +109,8 @@ def test_the_owners_death_is_a_crash_to_the_others(base: Path) -> None:
     assert_failed_and_backed_up(base, "op", SEED_TIMING)
 
 
-@pytest.mark.parametrize(("dead_seconds", "crashed_calls"), [(0, 0), (31, 1)])
-def test_whoever_goes_on_for_a_dead_owner_sees_the_operation_to_its_end(
-    base: Path, dead_seconds: float, crashed_calls: int
-) -> None:
+@pytest.mark.parametrize("dead_seconds", [0, 31])
+def test_whoever_goes_on_for_a_dead_owner_sees_the_operation_to_its_end(base: Path, dead_seconds: float) -> None:
     """Whether or not the heartbeat is stale yet: the owner is known to be gone."""
 
     async def scenario() -> None:
@@ -129,7 +127,7 @@ def test_whoever_goes_on_for_a_dead_owner_sees_the_operation_to_its_end(
 
     run_virtual(scenario)
     data = assert_failed_and_backed_up(base, "op", SEED_TIMING)
-    assert len(data.crashed_call_ids) == crashed_calls  # a frame is called crashed once its heartbeat is stale
+    assert len(data.crashed_call_ids) == 1  # silent for the whole of phase 2: the history names it
 
 
 def test_whoever_goes_on_for_an_owner_that_died_in_its_cleanup_takes_the_cleanup_over(base: Path) -> None:
