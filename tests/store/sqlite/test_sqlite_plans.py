@@ -44,15 +44,27 @@ PLANS = {
     "reap_held": HELD_BY_ONE,
     "queue_executing": ["SCAN executions USING INDEX executions_locked"],
     "inbox_count": ["SEARCH signals USING COVERING INDEX signals_target (target_id=?)"],
+    "flush_columns": [BY_ROW],
+    "report_end": [
+        "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
+        "SEARCH p USING INTEGER PRIMARY KEY (rowid=?)",
+    ],
+    "report_count_down": [BY_ROW],
+    "report_release": [BY_ROW],
+    "report_holder": [BY_ROW],
+    "cancel_wake": [BY_ROW],
+    "deadlines_next": ["SEARCH executions USING INDEX executions_deadline (deadline_at>?)"],
 }
 
 # Rows by a list of ids: one look-up a row, whatever else the statement asks for.
-BY_LIST = ["flush_fences", "pick_lease", "lease_anew"]
+BY_LIST = ["flush_fences", "pick_lease", "lease_anew", "lease_stirred"]
 
 # Statements that walk an index in its own order from the first entry that fits.
 IN_ORDER = {
     "pick_due": PICK + "(queue=? AND priority=? AND eligible_at<?)",
     "timers_due": "SEARCH executions USING COVERING INDEX executions_wake (wake_at<?)",
+    "deadlines_due": "SEARCH executions USING INDEX executions_deadline (deadline_at<?)",
+    "journal_of": "SEARCH j USING INDEX sqlite_autoindex_journal_1 (execution_id=?)",
     "purge_find": "SEARCH e USING INDEX executions_ended (ended_at<?)",
     "queue_next_held": "SEARCH executions USING INDEX executions_held (held=? AND queue>?)",
 }
