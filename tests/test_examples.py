@@ -51,4 +51,6 @@ def test_every_topic_has_an_example() -> None:
         "blocking_program.py",
         "graceful_drain.py",
         "queue_limits.py",
+        "workflow_checkout.py",
+        "workflow_children.py",
     } <= set(SCRIPTS)

@@ -1,0 +1,3 @@
+"""Every error a program may want to catch: `from holdfast.errors import ExecutionFailedError`."""
+
+from holdfast.core.errors import *  # noqa: F403
