@@ -15,13 +15,15 @@ import pytest
 import pytest_asyncio
 from tests.store.postgres.conftest import Connection
 
-from holdfast.store.effects import AdvanceExecution, Commit
+from holdfast.core.status import Status
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
 from holdfast.store.postgres.flush import build_call
+from holdfast.store.postgres.reading import IDLE
 from holdfast.store.postgres.rows import claim_of
 from holdfast.store.values import ExecutionClaim, NewSignal
-from holdfast.testing.hand import HANDLER, Hand, done, keep, park, promise_of, row
+from holdfast.testing.hand import HANDLER, Hand, child_rows, done, keep, park, promise_of, row
 from holdfast.testing.postgres import PostgresServer
 
 MANY = 3_000
@@ -39,6 +41,10 @@ select sha256(convert_to($1::text || g, 'utf8')), 'machine', 'Order', 1, $2::big
   case when $4::text = 'executing' then 'somebody else' end
 from generate_series(1, $6::int) g
 """
+
+
+def wait_for(calls: int) -> AdvanceExecution:
+    return AdvanceExecution(status=Status.AWAITING_PROMISE, wait_children=calls)
 
 
 class Watched:
@@ -63,7 +69,10 @@ class Watched:
         return [claim_of(found) for found in rows if found["id"] is not None]
 
     async def flush(self, claims: list[ExecutionClaim], advance: AdvanceExecution) -> None:
-        call = build_call([Commit(claim, (advance,)) for claim in claims])
+        await self.commit([Commit(claim, (advance,)) for claim in claims])
+
+    async def commit(self, commits: list[Commit]) -> None:
+        call = build_call(commits)
         await self.call(call.block, "w1", *call.arguments)
 
     def nodes(self) -> Iterator[dict[str, Any]]:
@@ -128,9 +137,11 @@ async def watched(server: PostgresServer, schema: str) -> AsyncIterator[Watched]
     await cleaner.close()
 
 
-async def fill(watched: Watched, label: str, status: str, *, seconds: float = 0.0, key: str | None = None) -> None:
+async def fill(
+    watched: Watched, label: str, status: str, *, count: int = MANY, seconds: float = 0.0, key: str | None = None
+) -> None:
     schema = watched.store._schema
-    await watched.connection.execute(FILL.format(schema=schema), label, HANDLER, seconds, status, key, MANY)
+    await watched.connection.execute(FILL.format(schema=schema), label, HANDLER, seconds, status, key, count)
 
 
 async def crowd(watched: Watched, analysed: bool) -> None:
@@ -214,3 +225,106 @@ async def test_timers_and_the_reaper_are_by_index(watched: Watched) -> None:
     assert watched.widest() <= 100
     await watched.call("reap", 100, 10)
     assert "Seq Scan" not in watched.indexes()
+
+
+async def test_looking_at_queues_reads_no_whole_table(watched: Watched) -> None:
+    """A dashboard asks every few seconds."""
+    await crowd(watched, analysed=True)
+    bound = 100
+    (stats,) = await watched.call("queue_stats", bound)
+    assert (stats["name"], stats["runnable"], stats["executing"]) == ("default", 2 * (bound + 1), bound + 1)
+    assert "Seq Scan" not in watched.indexes()
+    assert watched.widest() <= bound + 1
+
+
+async def test_rare_statuses_are_found_by_their_index(watched: Watched) -> None:
+    await fill(watched, "failed", "failed", count=40)
+    await fill(watched, "parked", "awaiting_signal", count=40)
+    await fill(watched, "done", "done")
+    await watched.connection.execute("vacuum analyze")
+    for status, index in ((Status.FAILED, "executions_regretted"), (Status.AWAITING_SIGNAL, "executions_idle")):
+        watched.plans.clear()
+        block = "browse_idle" if status in IDLE else "browse_status"
+        query = watched.store._sql[block].replace("{status}", f"'{status}'")
+        found = await watched.connection.fetch(query, 2**62, None, None, None, None, 20)
+        assert len(found) == 20
+        assert index in watched.indexes()
+        assert watched.widest() <= 40
+
+
+def steps(claims: list[ExecutionClaim], first: int) -> list[Commit]:
+    """The shape of a workflow's step: an advance and a segment."""
+    return [Commit(claim, (keep(), AppendJournal(first, 3, '{"events":[]}'))) for claim in claims]
+
+
+@pytest.mark.parametrize("count", [1, BATCH])
+async def test_a_step_of_a_journal_costs_the_same_however_long_it_is(watched: Watched, count: int) -> None:
+    """Issue 3: the cost of a step does not grow with the length of the history."""
+    await watched.store.insert([row(f"{n}") for n in range(count)])
+    claims = await watched.pick(count)
+    schema = watched.store._schema
+    await watched.commit(steps(claims, 0))
+    pages_alone = watched.pages()
+    await watched.connection.execute(
+        f"insert into {schema}.journal select e.id, 3 * g, 3, '[]' "
+        f"from {schema}.executions e cross join generate_series(1, {MANY * 10 // count}) g"
+    )
+    await watched.connection.execute(f"vacuum analyze {schema}.journal")
+    await watched.commit(steps(claims, 1_000_000))
+    assert watched.indexes() == {"executions_pkey"}
+    assert watched.pages() < 3 * pages_alone
+
+
+async def test_a_journal_is_one_indexed_read(watched: Watched) -> None:
+    await watched.store.insert([row(f"{n}") for n in range(BATCH)])
+    await watched.pick(BATCH)
+    schema = watched.store._schema
+    await watched.connection.execute(
+        f"insert into {schema}.journal select e.id, g, 1, '[]' "
+        f"from {schema}.executions e cross join generate_series(1, 200) g"
+    )
+    await watched.connection.execute(f"vacuum analyze {schema}.journal")
+    assert len(await watched.call("journal_of", promise_of("7"))) == 200
+    assert watched.indexes("journal") == {"journal_pkey"}
+    assert watched.widest("journal") == 200
+    assert len(watched.plans) == 1
+
+
+@pytest.mark.parametrize("advance", [wait_for(1), done()], ids=["parent", "call"])
+async def test_waiting_for_calls_and_their_ends_are_by_id(watched: Watched, advance: AdvanceExecution) -> None:
+    await watched.store.insert([row(f"{n}") for n in range(BATCH)])
+    parents = await watched.pick(BATCH)
+    spawns = [
+        SpawnExecutions(child_rows(parent, 1, queue="default", reports=True), barrier=False) for parent in parents
+    ]
+    advances = [wait_for(1) if advance.status is Status.DONE else keep()] * BATCH
+    await watched.commit([Commit(*whole) for whole in zip(parents, zip(advances, spawns, strict=True), strict=True)])
+    children = await watched.pick(BATCH)
+    await crowd(watched, analysed=True)
+    claims = children if advance.status is Status.DONE else parents
+    await watched.flush(claims, advance)
+    assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}
+    assert watched.widest() <= 2 * BATCH, "the rows and their parents"
+    assert watched.indexes("signals") <= {"signals_inbox", "signals_dedup"}
+
+
+async def test_news_for_a_holder_is_by_id(watched: Watched) -> None:
+    await watched.store.insert([row(f"{n}") for n in range(BATCH)])
+    claims = await watched.pick(BATCH)
+    await crowd(watched, analysed=True)
+    assert await watched.call("stirred", "w1", [claim.row for claim in claims]) == []
+    assert watched.indexes() == {"executions_pkey"}
+
+
+async def test_deadlines_are_found_by_their_index(watched: Watched) -> None:
+    await crowd(watched, analysed=False)
+    await watched.connection.execute(
+        f"update {watched.store._schema}.executions set deadline_at = now() + interval '1 day'"
+    )
+    await watched.connection.execute("vacuum analyze")
+    await watched.store.insert([row(f"{n}", deadline=0) for n in range(BATCH)])
+    ((fired, *_),) = await watched.call("fire_timers", 1_000, "deadline exceeded")
+    assert fired == BATCH
+    assert "executions_deadline" in watched.indexes()
+    assert "Seq Scan" not in watched.indexes()
+    assert watched.widest() <= BATCH

@@ -31,7 +31,8 @@ class Ledger:
         self._given_urls = (url, listen_url)
         self._schema = check_schema(schema)
         self._size = connections
-        self._sql = load_blocks(PACKAGE, "sql/work.sql", "sql/read.sql", schema=schema)
+        blocks = load_blocks(PACKAGE, "sql/work.sql", "sql/read.sql", schema=schema)
+        self._sql = {name: text.replace("{view}", blocks["view"]) for name, text in blocks.items()}
         self._connections = Connections(self._address, max(1, connections - 1))
         self._ears: list[PostgresEar] = []
 
@@ -42,6 +43,10 @@ class Ledger:
     @property
     def commits_inline(self) -> bool:
         return False  # a commit is a round trip: never on the event loop's thread
+
+    @property
+    def commits_in_thread(self) -> bool:
+        return False
 
     async def open(self) -> None:
         await self._connections.close()

@@ -109,9 +109,11 @@ create index executions_deadline on {schema}.executions (deadline_at)
   where deadline_at is not null and ended_at is null and not cancel_requested;
 create index executions_children on {schema}.executions (parent_id, parent_round) where parent_id is not null;
 create index executions_finished on {schema}.executions (ended_at) where ended_at is not null;
--- What people look for, without the many that are merely done or about to run.
-create index executions_notable on {schema}.executions (status, id)
-  where status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated', 'failed', 'cancelled');
+-- What people look for: what ended badly, and what lives but is neither executing nor up for picking.
+create index executions_regretted on {schema}.executions (status, id) where status in ('failed', 'cancelled');
+create index executions_idle on {schema}.executions (queue, status, id)
+  where status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated')
+    or (status = 'runnable' and (paused or key_blocked));
 -- The seed's unique_guard: the key, while it is occupied. As the condition of the index and not as a stored column,
 -- which PostgreSQL would compute anew at every update, a fifth of its cost.
 create unique index executions_unique_guard on {schema}.executions (unique_key)

@@ -10,7 +10,7 @@ begin
     select oid from pg_proc
     where pronamespace = '{schema}'::regnamespace and proname ~ '_[0-9]+$' and prorettype <> 'trigger'::regtype
       and proname !~ '^(advance|release_keys|unsettle_keys|settle_keys|block_rows|limit_rooms|scan_keyed)_'
-      and proname !~ '^(wake|put_back|release_barriers|report_ends|finish|inbox_counts)_'
+      and proname !~ '^(wake|put_back|release_barriers|report_ends|finish|inbox_counts|next_queue)_'
   loop
     execute format(
       'alter function %s set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan', v_routine);

@@ -1,26 +1,84 @@
+-- What a view of an execution shows, for {view} below. No enum types: the driver would have to ask for them first.
+-- name: view
+id, promise, kind, name, version, step, status::text, state, result, error, queue, priority, partition_key, attempt,
+  crashes, revision, lease_epoch, locked_by, awaits, children_pending, barrier_round, parent_id, cancel_requested, paused,
+  unique_key, digest, attributes, eligible_at, wake_at, inserted_at, started_at, ended_at, updated_at, idempotency_key,
+  cancel_reason, deadline_at, journal_length, reports, published, successor
+
 -- name: view_by_promise
-select *, status::text as status from {schema}.executions where promise = any ($1::bytea[])
+select {view} from {schema}.executions where promise = any ($1::bytea[])
 
 -- name: view_by_prefix
-select *, status::text as status from {schema}.executions
+select {view} from {schema}.executions
 where promise >= $1 and promise < $2 and octet_length(promise) = 32 + octet_length($3::bytea)
   and substring(promise from 33) = $3 and ($4::text is null or name = $4)
 order by promise limit $5
 
 -- name: browse
-select *, status::text as status from {schema}.executions
+select {view} from {schema}.executions
 where id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
 order by id desc limit $6
 
 -- name: browse_status
-select *, status::text as status from {schema}.executions
-where status = $7::text::{schema}.status
+-- One of done, failed, cancelled, executing: as a literal, so that a partial index fits.
+select {view} from {schema}.executions
+where status = {status}
   and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
 order by id desc limit $6
+
+-- name: browse_idle
+-- The same for what is parked, stranded or delegated: queue by queue, as its index has them.
+with recursive queues(name) as (
+  (select e.queue from {schema}.executions e
+    where e.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated')
+      or (e.status = 'runnable' and (e.paused or e.key_blocked))
+    order by e.queue limit 1)
+  union all
+  select (select e.queue from {schema}.executions e
+    where (e.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated')
+        or (e.status = 'runnable' and (e.paused or e.key_blocked))) and e.queue > q.name
+    order by e.queue limit 1)
+  from queues q where q.name is not null
+)
+select e.* from queues q cross join lateral (
+  select {view} from {schema}.executions x
+  where x.status = {status} and x.queue = q.name
+    and x.id < $1 and ($2::text is null or x.kind = $2) and ($3::text is null or x.name = $3)
+    and ($5::bytea is null or x.parent_id = (select id from {schema}.executions where promise = $5))
+  order by x.id desc limit $6
+) e
+where q.name is not null and ($4::text is null or q.name = $4)
+order by e.id desc limit $6
+
+-- name: browse_runnable
+-- Three indexes share these rows; by which way to go is for the planner to say.
+select r.* from (
+  (select {view} from {schema}.executions
+    where status = 'runnable' and not paused and partition_key is null
+      and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+      and ($4::text is null or queue = $4)
+      and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
+    order by id desc limit $6)
+  union all
+  (select {view} from {schema}.executions
+    where status = 'runnable' and not paused and not key_blocked and partition_key is not null
+      and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+      and ($4::text is null or queue = $4)
+      and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
+    order by id desc limit $6)
+  union all
+  (select {view} from {schema}.executions
+    where status = 'runnable' and (paused or key_blocked)
+      and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+      and ($4::text is null or queue = $4)
+      and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
+    order by id desc limit $6)
+) r
+order by r.id desc limit $6
 
 -- name: count_by_status
 select status::text, count(*) from {schema}.executions
@@ -30,7 +88,7 @@ where ($1::text is null or kind = $1) and ($2::text is null or name = $2) and ($
 group by status
 
 -- name: view_children
-select *, status::text as status from {schema}.executions
+select {view} from {schema}.executions
 where parent_id = (select id from {schema}.executions where promise = $1)
   and ($2::int is null or parent_round = $2)
 order by promise
@@ -78,29 +136,4 @@ on conflict (topic, id) do update set expires_at = excluded.expires_at
 delete from {schema}.listeners where id = $1 or expires_at < clock_timestamp() - interval '1 hour'
 
 -- name: queue_stats
--- Every queue with settings or live rows; the names are found by skipping along the indexes, not by reading them.
-with recursive runnable(name) as (
-  (select queue from {schema}.executions where status = 'runnable' and not paused and partition_key is null
-    order by queue limit 1)
-  union all
-  select (select e.queue from {schema}.executions e
-    where e.status = 'runnable' and not e.paused and e.partition_key is null and e.queue > r.name
-    order by e.queue limit 1)
-  from runnable r where r.name is not null
-), names(name) as (
-  select name from runnable where name is not null
-  union select name from {schema}.queues
-  union select queue from {schema}.executions where status = 'executing'
-  union select queue from {schema}.executions
-    where status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated')
-  union select queue from {schema}.executions where status = 'runnable' and (paused or partition_key is not null)
-)
-select n.name, coalesce(q.paused, false) as paused, q.concurrency, q.rate, coalesce(q.rate_seconds, 1) as rate_seconds,
-  (select count(*) from (
-    select from {schema}.executions e where e.status = 'runnable' and e.queue = n.name limit $1 + 1) c) as runnable,
-  (select count(*) from (
-    select from {schema}.executions e where e.status = 'executing' and e.queue = n.name limit $1 + 1) c) as executing,
-  (select min(e.eligible_at) from {schema}.executions e where e.status = 'runnable' and e.queue = n.name
-    and not e.paused) as oldest_eligible_at
-from names n left join {schema}.queues q on q.name = n.name
-order by n.name
+select * from {schema}.queue_stats_1($1)
