@@ -18,6 +18,8 @@ from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection  # generic in its stubs alone
 
 CONNECT_SECONDS = 10.0
 COMMAND_SECONDS = 60.0
