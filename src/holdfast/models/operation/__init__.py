@@ -6,8 +6,9 @@ A map, from the paper to the disk to the user:
     filesystem files backups resources         the disk: one seam, whole-file changes, retention, deleting
     transactor seams                           threads and time, both replaceable in tests
     heartbeat heart recovery                   one beat; the service around it; operations nobody is left in
-    call callbook workers waiting              calls, their records, worker processes, waiting for them
+    call callbook workers starting waiting     calls, their records, worker processes, waiting for them
     operation ledger owned blocking program    what users hold; the blocking facade; any program as participant
+    holding                                    an operation held for a workflow, while its calls run
 
 It needs no database. The files are the contract, so a program in any language can take part.
 """

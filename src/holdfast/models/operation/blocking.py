@@ -19,7 +19,8 @@ from .callbacks import CallCallback, Maybe
 from .errors import OperationEndedError, OperationFailedInfo
 from .heartbeat import HeartbeatResult
 from .logs import LogLevel
-from .operation import AsyncWork, Operation, PlainWork, Work
+from .operation import Operation
+from .starting import AsyncWork, PlainWork, Work
 from .waiting import OnOperationFailed, SyncResult
 
 if TYPE_CHECKING:

@@ -1,24 +1,21 @@
 """`Operation`: one participant's handle, for initiator and participant alike.
 
-Calls are in `callbook`, the heartbeat and its phases in `heart`, worker processes in `workers`, waiting in
-`waiting`; this is the surface over them. An operation is an async context manager: leaving the block completes
+Starting calls is in `starting`, the heartbeat and its phases in `heart`, waiting in `waiting`; this is the surface over
+them, and how an operation ends. An operation is an async context manager: leaving the block completes
 it (the initiator) or leaves it (a participant); leaving by an error aborts it, or leaves with calls cancelled.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
-from .call import Call, SpawnedCall
-from .callbacks import CallCallback, Maybe
-from .callbook import CallBook
+from .call import SpawnedCall
+from .callbacks import Maybe
 from .data import FrameState, LedgerData, OperationState
 from .errors import (
     CallsPendingError,
@@ -33,25 +30,19 @@ from .heart import Heart, prune
 from .heartbeat import HeartbeatResult, start_cleanup
 from .lifecycle import complete, require_running
 from .logs import Event, LogLevel
-from .opening import Opening
 from .participation import Participation
 from .resources import check_resource
+from .starting import CallStarter
 from .waiting import OnOperationFailed, SyncResult, race_work, sync_calls
-from .workers import Command, run_file_result_worker, run_stdio_worker
 
 T = TypeVar("T")
-# Work may be plain or async, and may take the call. Kept apart so that the result's type is inferred.
-AsyncWork: TypeAlias = Callable[[], Awaitable[T]] | Callable[[SpawnedCall[T]], Awaitable[T]]
-PlainWork: TypeAlias = Callable[[], T] | Callable[[SpawnedCall[T]], T]
-Work: TypeAlias = Callable[[], Maybe[T]] | Callable[[SpawnedCall[T]], Maybe[T]]
 
 
-class Operation:
+class Operation(CallStarter):
     """A coordinated activity of several processes. Made by `Ledger.create_operation` and `join_operation`."""
 
     def __init__(self, part: Participation, *, is_initiator: bool) -> None:
-        self._part = part
-        self._book = CallBook(part)
+        super().__init__(part)
         self._heart = Heart(part, self._book)
         self.is_initiator = is_initiator
 
@@ -105,139 +96,6 @@ class Operation:
     async def heartbeat(self) -> HeartbeatResult:
         """Beat once, now, besides the automatic heartbeat; returns the state before and after."""
         return await self._heart.run_once()
-
-    # --- calls ------------------------------------------------------------------------------------------
-
-    @overload
-    def start_call(
-        self, callback: None = None, *, description: str | None = None, fail_on_crash: bool = True
-    ) -> Opening[Call[object]]: ...
-
-    @overload
-    def start_call(
-        self, callback: CallCallback[T], *, description: str | None = None, fail_on_crash: bool = True
-    ) -> Opening[Call[T]]: ...
-
-    def start_call(
-        self,
-        callback: CallCallback[T] | None = None,
-        *,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-    ) -> Opening[Call[T]]:
-        """Start a tracked call: `await` it, or `async with` it to have it ended or failed."""
-        return Opening(lambda: self._book.start(callback, description, fail_on_crash))
-
-    @overload
-    def spawn_call(
-        self,
-        work: AsyncWork[T],
-        callback: CallCallback[T] | None = None,
-        *,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-    ) -> SpawnedCall[T]: ...
-
-    @overload
-    def spawn_call(
-        self,
-        work: PlainWork[T],
-        callback: CallCallback[T] | None = None,
-        *,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-    ) -> SpawnedCall[T]: ...
-
-    def spawn_call(
-        self,
-        work: Work[T],
-        callback: CallCallback[T] | None = None,
-        *,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-    ) -> SpawnedCall[T]:
-        """Run `work` in the background; it may take the `SpawnedCall` as its argument. Returns at once."""
-        return self._book.spawn(_with_call(work), callback, description, fail_on_crash)
-
-    def exec_file_result_worker(
-        self,
-        executable: str,
-        arguments: Sequence[str] = (),
-        *,
-        result_file_path: str | os.PathLike[str],
-        deserializer: Callable[[str], T],
-        result_renamed: bool = False,
-        on_exit: Callable[[int], Maybe[None]] | None = None,
-        callback: CallCallback[T] | None = None,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-    ) -> SpawnedCall[T]:
-        """Run a process that writes its result to a file.
-
-        The file is read when the process has exited. With `result_renamed=True` the worker promises to rename
-        the finished file into place: it is then read as soon as it appears, and the process is stopped.
-        """
-        command = Command(executable, arguments, env, cwd, on_exit)
-        path = Path(result_file_path)
-
-        async def work(call: SpawnedCall[T]) -> T:
-            return await run_file_result_worker(self._part, call, command, path, deserializer, result_renamed)
-
-        return self._book.spawn(work, callback, description or f"worker {executable}", fail_on_crash)
-
-    def exec_stdio_worker(
-        self,
-        executable: str,
-        arguments: Sequence[str] = (),
-        *,
-        deserializer: Callable[[str], T],
-        on_exit: Callable[[int], Maybe[None]] | None = None,
-        callback: CallCallback[T] | None = None,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-    ) -> SpawnedCall[T]:
-        """Run a process that prints its result on stdout."""
-        command = Command(executable, arguments, env, cwd, on_exit)
-
-        async def work(call: SpawnedCall[T]) -> T:
-            return await run_stdio_worker(self._part, call, command, deserializer)
-
-        return self._book.spawn(work, callback, description or f"worker {executable}", fail_on_crash)
-
-    @overload
-    def exec_server_request(
-        self,
-        work: AsyncWork[T],
-        callback: CallCallback[T] | None = None,
-        *,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-    ) -> SpawnedCall[T]: ...
-
-    @overload
-    def exec_server_request(
-        self,
-        work: PlainWork[T],
-        callback: CallCallback[T] | None = None,
-        *,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-    ) -> SpawnedCall[T]: ...
-
-    def exec_server_request(
-        self,
-        work: Work[T],
-        callback: CallCallback[T] | None = None,
-        *,
-        description: str | None = None,
-        fail_on_crash: bool = True,
-    ) -> SpawnedCall[T]:
-        """A request to a server as a spawned call."""
-        return self._book.spawn(_with_call(work), callback, description or "server request", fail_on_crash)
 
     # --- waiting ----------------------------------------------------------------------------------------
 
@@ -455,28 +313,3 @@ class Operation:
                 "wait for them, or abort the operation"
             )
         return data
-
-
-def _with_call(work: Work[T]) -> Callable[[SpawnedCall[T]], Maybe[T]]:
-    """Work that takes no argument, as work that takes the call and ignores it."""
-    try:
-        parameters = list(inspect.signature(work).parameters.values())
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        parameters = []
-    wanted = [
-        parameter
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if wanted:
-        return cast("Callable[[SpawnedCall[T]], Maybe[T]]", work)
-    plain = cast("Callable[[], Maybe[T]]", work)
-    if inspect.iscoroutinefunction(plain):
-
-        async def run(_call: SpawnedCall[T]) -> T:
-            value: T = await plain()
-            return value
-
-        return run
-    return lambda _call: plain()
