@@ -30,6 +30,7 @@ from holdfast.models.workflow.runner import WorkflowRunner
 from holdfast.models.workflow.start import FunctionStarter
 from holdfast.models.workflow.task import Effects, Executor, Task
 from holdfast.models.workflow.task_runner import TaskRunner
+from holdfast.models.workflow.transaction import Transaction
 from holdfast.store import store_from_url
 from holdfast.store.base import Store
 from holdfast.store.values import QueueSettings, Retention
@@ -52,6 +53,15 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class TransactionDecorator(Protocol):
+    """`@app.transaction(...)`: keeps the signature of the function, without its connection."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Task[P, R]: ...
 
 
 class WorkflowDecorator(Protocol):
@@ -168,6 +178,39 @@ class App:
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             limit = self._connection.payload_limit
             task: Task[..., Any] = Task(function, make_starter=self._function_starter, payload_limit=limit, **settings)
+            self._functions.add_task(task)
+            return task
+
+        return declare if function is None else declare(function)
+
+    @overload
+    def transaction(self, function: Callable[Concatenate[Any, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def transaction(self, function: Callable[Concatenate[Any, P], R], /) -> Task[P, R]: ...
+    @overload
+    def transaction(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        raises: tuple[type[BaseException], ...] = (),
+        queue: str | None = None,
+        priority: int = 0,
+    ) -> TransactionDecorator: ...
+    def transaction(self, function: Any = None, /, **settings: Any) -> Any:
+        """Declare a task that writes through the ledger's own connection, its first parameter: exactly once.
+
+        On PostgreSQL an `async def` with an asyncpg connection; on SQLite a `def` with the writer's sqlite3 connection.
+        """
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any]:
+            limit = self._connection.payload_limit
+            task: Task[..., Any] = Transaction(
+                function, make_starter=self._function_starter, payload_limit=limit, **settings
+            )
             self._functions.add_task(task)
             return task
 

@@ -6,9 +6,9 @@ keeps the lease. The engine knows nothing else of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.engine.lifespan import Resources
 from holdfast.store.base import Store
@@ -40,6 +40,11 @@ class Engine(Protocol):
 
     def commit(self, claim: ExecutionClaim, *effects: Effect) -> Awaitable[Receipt]:
         """Commit with whatever else is ready. Done when it is durable, or fenced."""
+
+    def transact(
+        self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
+    ) -> Awaitable[Receipt]:
+        """Run code on the store's own connection and commit its effects with what it wrote (`Store.transact`)."""
 
     def may_keep(self, claim: ExecutionClaim, steps: int, since: float) -> bool:
         """Whether a runner may keep its lease for another step (ruling E11)."""

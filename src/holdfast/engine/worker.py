@@ -18,7 +18,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from holdfast.core.codec import encode_error
 from holdfast.core.errors import HoldfastError, StoreUnavailableError
@@ -116,6 +116,26 @@ class Worker:
 
     def commit(self, claim: ExecutionClaim, *effects: Effect) -> Awaitable[Receipt]:
         return self._committer.commit(claim, effects)
+
+    async def transact(
+        self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
+    ) -> Receipt:
+        advances: list[Effect] = []
+
+        def remembered(value: Any) -> Sequence[Effect]:
+            effects = effects_of(value)
+            advances.append(effects[0])
+            return effects
+
+        if not self._active.is_alive(claim):
+            return Receipt(False)
+        receipt = await self._store.transact(self._id, claim, work, remembered)
+        if receipt.applied:
+            claim.revision += 1
+            advance = advances[0]
+            if type(advance) is AdvanceExecution:
+                self._applied(claim, advance, receipt)
+        return receipt
 
     def may_keep(self, claim: ExecutionClaim, steps: int, since: float) -> bool:
         if self._is_draining:

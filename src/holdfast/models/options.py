@@ -31,6 +31,7 @@ class Options:
     - `unique`: refuse the start while another one occupies the key.
     - `attributes`: a flat mapping to search by.
     - `deadline`: so long after its start its cancel is requested.
+    - `connection`: start it in this connection's transaction (asyncpg or sqlite3): if and only if that commits.
     """
 
     key: str | Callable[[Any], str] | None = None
@@ -42,6 +43,7 @@ class Options:
     unique: Unique | None = None
     attributes: Mapping[str, str | int | float | bool] | None = None
     deadline: Duration | None = None
+    connection: Any = None
 
     def __post_init__(self) -> None:
         seconds(self.delay, name="delay")

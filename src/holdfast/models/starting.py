@@ -35,7 +35,7 @@ class Starting:
         return PromiseId.of(self._name, chosen), chosen
 
     async def _start_one(self, row: NewExecution) -> Handle[Any]:
-        (inserted,) = await (await self._connection.store()).insert([row])
+        (inserted,) = await self._insert([row])
         handle = self._handle(inserted.promise)
         if inserted.collided:
             raise UniqueConflictError(
@@ -55,7 +55,13 @@ class Starting:
                 f"the key {self._options.key!r} names one execution, not {len(rows)}; "
                 "give start_many a function: key=lambda value: ..."
             )
-        return [self._outcome(inserted) for inserted in await (await self._connection.store()).insert(rows)]
+        return [self._outcome(inserted) for inserted in await self._insert(rows)]
+
+    async def _insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
+        store = await self._connection.store()
+        if self._options.connection is not None:
+            return await store.insert_with(self._options.connection, rows)
+        return await store.insert(rows)
 
     def _outcome(self, inserted: Inserted) -> Handle[Any] | Collision:
         if inserted.collided or inserted.key_conflict:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
-from holdfast.store.effects import Commit
+from holdfast.store.effects import Commit, Effect
 from holdfast.store.values import (
     Delivery,
     ExecutionClaim,
@@ -34,6 +34,7 @@ from holdfast.store.values import (
     QueueSettings,
     QueueStats,
     Reaped,
+    Receipt,
     Retention,
     Signal,
     Topic,
@@ -73,6 +74,10 @@ class Store(Protocol):
     def commits_inline(self) -> bool:
         """Whether `flush_now` may be called on the event loop's thread just now without stalling it."""
 
+    @property
+    def commits_in_thread(self) -> bool:
+        """Which kind of function `transact` takes."""
+
     async def open(self) -> None:
         """Connect and migrate. Safe when many processes do it at once; `SchemaTooNewError` if it is newer."""
 
@@ -92,6 +97,9 @@ class Store(Protocol):
         A promise that exists is found, not inserted again. A unique key that is occupied, in the table or earlier
         in the same call, refuses its row alone (seed section 7). Idempotent.
         """
+
+    async def insert_with(self, connection: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
+        """The same inside a transaction of the caller's: started if and only if that commits."""
 
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         """Insert a row with a journal, in one commit; idempotent by promise.
@@ -117,6 +125,20 @@ class Store(Protocol):
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         """The same on the calling thread; only where `commits_inline` is true."""
+
+    async def transact(
+        self,
+        worker: str,
+        claim: ExecutionClaim,
+        work: Callable[[Any], Any],
+        effects_of: Callable[[Any], Sequence[Effect]],
+    ) -> Receipt:
+        """Run `work` on the store's own connection, and commit what it wrote together with its effects.
+
+        The fence is checked first, in the same transaction: a stale worker's code never runs. What `work` raises is
+        raised here, and nothing is written. Where `commits_in_thread`, it is a plain function and gets a
+        sqlite3.Connection in the writer's thread; else it is a coroutine function and gets an asyncpg connection.
+        """
 
     async def reclaim(self, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
         """After a commit whose reply was lost: lease anew what this worker still holds, at `epoch + 1`.

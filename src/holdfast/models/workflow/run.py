@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from holdfast.core.clock import to_datetime
 from holdfast.core.codec import encode_error
-from holdfast.core.errors import DecodeError, EncodeError, ForeignAwaitError, HoldfastError, PayloadError
+from holdfast.core.errors import DecodeError, EncodeError, ForeignAwaitError, HoldfastError, PayloadError, StoreError
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.retry import GiveUp
@@ -32,6 +32,7 @@ from holdfast.models.workflow.failures import encode_failure, failure_of, failur
 from holdfast.models.workflow.fork import FORKED
 from holdfast.models.workflow.session import Cancelled, ContinueAsNew, OpenCall, Session
 from holdfast.models.workflow.task import Task, TaskState
+from holdfast.models.workflow.transaction import Transaction, WrongStoreError
 from holdfast.store.effects import (
     AdvanceExecution,
     AppendJournal,
@@ -188,6 +189,11 @@ class Run:
                 return
             steps += 1
             wait = session.wait
+            transactions = [call for call in todo if isinstance(call.callee, Transaction)]
+            if transactions:
+                if not await self._transact(transactions[0], transactions[0].callee):
+                    return
+                continue
             alone = len(todo) == 1 and not self._in_flight and wait is not None
             if alone and wait is not None and wait.waiting_on == (todo[0].promise_id,):
                 goes_on = await self._call_in_place(todo[0])
@@ -236,6 +242,34 @@ class Run:
             self._session.resume()
             await self._look_outside()
         return True
+
+    async def _transact(self, call: OpenCall, task: Any) -> bool:
+        """A transaction: what it writes and its InvokeCompleted are one commit, so it takes effect exactly once."""
+        session = self._session
+        if not await self._begin([call]) or call.promise_id not in session.open_calls:
+            return not self._is_over
+        if session.awaits_cancel():
+            return True
+
+        def effects_of(text: str) -> list[Effect]:
+            session.completed(call, Ok(Raw(text.encode())))
+            return self._effects(Status.EXECUTING, True, {})
+
+        async with self._committing:
+            if self._is_over:
+                return False
+            try:
+                work = task.work(call.input, self._current(call), self._engine)
+                receipt = await self._engine.transact(self._claim, work, effects_of)
+            except (StoreError, asyncio.CancelledError):
+                raise  # whether it was committed is not known here: whoever picks it next reads that in the journal
+            except Exception as error:
+                if call.promise_id not in session.open_calls:
+                    raise  # the code had returned: this is the ledger's own trouble
+                self._touch()
+                self._settle(call, error)
+                return True
+            return await self._after(receipt, Status.EXECUTING)
 
     async def _call_beside(self, todo: list[OpenCall]) -> bool:
         """Several calls at once; each result is committed as it comes."""
@@ -316,16 +350,8 @@ class Run:
     async def _attempt(self, call: OpenCall) -> Ok | BaseException:
         task = call.callee
         assert isinstance(task, Task)
-        beat = self._beats.get(call.promise_id)
-        current = Current(
-            execution=str(self._promise),
-            promise=call.promise_id,
-            attempt=call.attempt,
-            last_beat=None if beat is None else bytes(beat).decode(),
-            on_beat=lambda text: self._on_beat(call.promise_id, text),
-        )
         try:
-            return await run_attempt(task, call.input, current, self._engine)
+            return await run_attempt(task, call.input, self._current(call), self._engine)
         except asyncio.CancelledError as error:
             asyncio_task = asyncio.current_task()
             if self._is_interrupted and asyncio_task is not None and asyncio_task is self._in_place:
@@ -338,6 +364,16 @@ class Run:
         finally:
             if self._is_interrupted and self._in_place is not None and self._in_place is asyncio.current_task():
                 self._in_place.uncancel()
+
+    def _current(self, call: OpenCall) -> Current:
+        beat = self._beats.get(call.promise_id)
+        return Current(
+            execution=str(self._promise),
+            promise=call.promise_id,
+            attempt=call.attempt,
+            last_beat=None if beat is None else bytes(beat).decode(),
+            on_beat=lambda text: self._on_beat(call.promise_id, text),
+        )
 
     def _settle(self, call: OpenCall, outcome: Ok | BaseException) -> None:
         session = self._session
@@ -356,7 +392,7 @@ class Run:
             return
         elapsed = max(0.0, (self._now_us() - call.first_started_us) / 1_000_000)
         decision = task.retry.decide(call.attempt, elapsed, outcome, self._engine.random())
-        if isinstance(decision, GiveUp) or isinstance(outcome, PayloadError):
+        if isinstance(decision, GiveUp) or isinstance(outcome, PayloadError | WrongStoreError):
             session.completed(call, Err(failure))
         else:
             session.retrying(call, failure, self._now_us() + round(decision.delay_seconds * 1_000_000))
@@ -438,6 +474,11 @@ class Run:
             return False if self._is_over else await self._commit_now(status, progress, columns)
 
     async def _commit_now(self, status: Status, progress: bool, columns: dict[str, Any]) -> bool:
+        receipt = await self._engine.commit(self._claim, *self._effects(status, progress, columns))
+        return await self._after(receipt, status)
+
+    def _effects(self, status: Status, progress: bool, columns: dict[str, Any]) -> list[Effect]:
+        """Everything pending, as the effects of one commit; nothing is pending afterwards."""
         session, claim = self._session, self._claim
         pending = len(session.journal.pending)
         advance = AdvanceExecution(
@@ -466,8 +507,7 @@ class Run:
         effects += self._extra_effects
         self._extra_effects = []
         session.decided = False
-        receipt = await self._engine.commit(claim, *effects)
-        return await self._after(receipt, status)
+        return effects
 
     async def _after(self, receipt: Receipt, asked: Status) -> bool:
         if not receipt.applied:

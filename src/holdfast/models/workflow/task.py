@@ -52,6 +52,7 @@ class Task(Generic[P, R]):
     """Calling it inside a workflow's body is the durable call; outside it just runs. `fn` is the plain function."""
 
     invoke_kind: InvokeKind = "Function"
+    skipped = 0  # parameters in front that are not input
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Task(Generic[P, R]):
         self.fn = function
         self.name = check_name(name or function.__qualname__.replace(".<locals>", ""))
         self.is_async = inspect.iscoroutinefunction(function)
-        self.signature = Signature(function, self.name)
+        self.signature = Signature(function, self.name, skip=self.skipped)
         self.resources: tuple[tuple[str, type], ...] = self.signature.resources
         self.retry = retry or RetryPolicy()
         self.timeout_seconds = None if timeout is None else seconds(timeout, name="timeout")

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.codec import encode_error
-from holdfast.core.errors import HoldfastError, PayloadError
+from holdfast.core.errors import HoldfastError, PayloadError, StoreError
 from holdfast.core.identity import PromiseId
 from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
@@ -20,6 +20,7 @@ from holdfast.models.workflow.attempts import failure_kind, run_attempt
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.definition import FunctionRegistry
 from holdfast.models.workflow.task import KIND, FailedAttempt, Task, TaskState
+from holdfast.models.workflow.transaction import Transaction, WrongStoreError
 from holdfast.store.effects import AdvanceExecution
 from holdfast.store.values import ExecutionClaim, Receipt
 
@@ -86,6 +87,9 @@ class _TaskRun:
             receipt = await self._commit(begun)
             if receipt.status is not Status.EXECUTING:
                 return
+        if isinstance(task, Transaction):
+            await self._transact(task)
+            return
         self._engine.watch(claim, self._on_stir)
         try:
             result = await self._attempt()
@@ -100,6 +104,19 @@ class _TaskRun:
         finally:
             self._engine.watch(claim, None)
 
+    async def _transact(self, task: Transaction[..., Any]) -> None:
+        """What it writes and its end are one commit."""
+        try:
+            await self._engine.transact(
+                self._claim,
+                task.work(bytes(self._state.input).decode(), self._current(), self._engine),
+                lambda text: (AdvanceExecution(status=Status.DONE, result=text, digest=task.digest),),
+            )
+        except (StoreError, asyncio.CancelledError):
+            raise  # whether it was committed is not known here: whoever picks it next finds it done, or not begun
+        except Exception as error:
+            await self._commit(self._failed(error))
+
     def _refusal(self) -> str | None:
         """Why a task that was in flight when its worker left may not run again."""
         task, before = self._task, self._attempt_number - 1
@@ -113,22 +130,24 @@ class _TaskRun:
         return None
 
     async def _attempt(self) -> str:
+        self._in_place = asyncio.current_task()
+        try:
+            ok = await run_attempt(self._task, bytes(self._state.input).decode(), self._current(), self._engine)
+        finally:
+            if self._is_interrupted and self._in_place is not None:
+                self._in_place.uncancel()
+            self._in_place = None
+        return bytes(ok.value).decode()
+
+    def _current(self) -> Current:
         promise = str(PromiseId.from_bytes(self._claim.promise))
-        current = Current(
+        return Current(
             execution=promise,
             promise=promise,
             attempt=self._attempt_number,
             last_beat=self._claim.beats,
             on_beat=self._on_beat,
         )
-        self._in_place = asyncio.current_task()
-        try:
-            ok = await run_attempt(self._task, bytes(self._state.input).decode(), current, self._engine)
-        finally:
-            if self._is_interrupted and self._in_place is not None:
-                self._in_place.uncancel()
-            self._in_place = None
-        return bytes(ok.value).decode()
 
     def _failed(self, error: Exception) -> AdvanceExecution:
         task, claim, engine = self._task, self._claim, self._engine
@@ -137,7 +156,11 @@ class _TaskRun:
         began_us = self._state.began_us or claim.picked_at_us
         elapsed = max(0.0, (now_us - began_us) / 1_000_000)
         decision = task.retry.decide(self._attempt_number, elapsed, error, engine.random())
-        if isinstance(decision, GiveUp) or isinstance(error, PayloadError) or task.effects == "at_most_once":
+        if (
+            isinstance(decision, GiveUp)
+            or isinstance(error, PayloadError | WrongStoreError)
+            or task.effects == "at_most_once"
+        ):
             return AdvanceExecution(status=Status.FAILED, error=record, digest=task.digest)
         failed = FailedAttempt(Raw(record.encode()), now_us + round(decision.delay_seconds * 1_000_000))
         state = TaskState(self._state.input, [*self._state.attempts, failed], began_us)

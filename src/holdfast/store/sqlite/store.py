@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import time_ns
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.core.errors import StoreError
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
-from holdfast.store.effects import Commit
+from holdfast.store.effects import Commit, Effect
 from holdfast.store.sqlite import (
     continuing,
     control,
@@ -27,6 +27,7 @@ from holdfast.store.sqlite import (
     queueing,
     reading,
     signalling,
+    transacting,
     working,
 )
 from holdfast.store.sqlite.connection import BUSY_SECONDS, check_library
@@ -51,6 +52,7 @@ from holdfast.store.values import (
     QueueSettings,
     QueueStats,
     Reaped,
+    Receipt,
     Retention,
     Signal,
     Topic,
@@ -92,6 +94,10 @@ class SqliteStore:
     @property
     def commits_inline(self) -> bool:
         return self._writer is not None and self._writer.is_quick
+
+    @property
+    def commits_in_thread(self) -> bool:
+        return True
 
     async def open(self) -> None:
         if self._writer is not None:
@@ -147,6 +153,9 @@ class SqliteStore:
     async def insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
         return await self._write("insert", lambda tx: inserting.insert(tx, rows), is_small=len(rows) <= _SMALL_ROWS)
 
+    async def insert_with(self, connection: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
+        return transacting.insert_with(self._path, self._clock.now_us(), connection, rows)
+
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         return await self._write("insert", lambda tx: continuing.fork(tx, row, past, replaces))
 
@@ -165,6 +174,18 @@ class SqliteStore:
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         return self._opened().run_now("flush", lambda tx: flushing.flush(tx, worker, commits))
+
+    async def transact(
+        self,
+        worker: str,
+        claim: ExecutionClaim,
+        work: Callable[[Any], Any],
+        effects_of: Callable[[Any], Sequence[Effect]],
+    ) -> Receipt:
+        try:
+            return await self._write("flush", lambda tx: transacting.transact(tx, worker, claim, work, effects_of))
+        except transacting.WorkFailed as failed:
+            raise failed.error from None
 
     async def reclaim(self, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
         return await self._write("release", lambda tx: leases.reclaim(tx, worker, claims))

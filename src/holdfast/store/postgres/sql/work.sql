@@ -13,6 +13,9 @@ insert into {schema}.journal (execution_id, first, count, body) select id, 0, $2
 update {schema}.executions set successor = $1 where id = any (array(
   select id from {schema}.executions where promise = any (array[$2::bytea, $3::bytea]) order by id for update))
 
+-- name: transact_fence
+select id from {schema}.executions where id = $1 and locked_by = $2 and lease_epoch = $3 for update
+
 -- name: pick
 select * from {schema}.pick_1($1, $2, $3, $4, $5)
 

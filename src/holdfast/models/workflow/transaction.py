@@ -1,0 +1,71 @@
+"""Transactions: tasks that write through the ledger's own connection, so that they take effect exactly once.
+
+What they wrote and the record that they are done commit together. The fence is checked in the same transaction before
+any of the code runs. On PostgreSQL they are `async def` and get an asyncpg connection; on SQLite `def`, and get the
+sqlite3 connection of the writer, in its thread: nobody else writes meanwhile, so keep them short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+
+from holdfast.core.errors import CallNotAllowedError, DefinitionError
+from holdfast.engine.runner import Engine
+from holdfast.models.workflow.current import CURRENT_CALL, Current
+from holdfast.models.workflow.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class WrongStoreError(DefinitionError):
+    """A transaction whose form does not fit the store that it was to run on."""
+
+
+class Transaction(Task[P, R], Generic[P, R]):
+    """Its first parameter is the connection."""
+
+    skipped = 1
+
+    def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
+        for name in ("effects", "executor", "heartbeat_timeout"):
+            if settings.get(name) is not None:
+                raise DefinitionError(
+                    f"a transaction takes no {name}: it runs exactly once, on the ledger's connection"
+                )
+        super().__init__(function, **settings)
+        if self.resources:
+            raise DefinitionError(f"{self.name} is a transaction: what is to commit with it goes over its connection")
+
+    async def _run_plainly(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
+        raise CallNotAllowedError(f"{self.name} is a transaction: call it in a workflow, or start it with start()")
+
+    def work(self, text: str, call: Current, engine: Engine) -> Callable[[Any], Any]:
+        """The code to run with the connection; its answer is the encoded result."""
+        encode, limit = self.signature.result.encode, self.payload_limit
+        is_async = not engine.store.commits_in_thread
+        if is_async != self.is_async:
+            wanted = "an `async def` (it gets an asyncpg connection)" if is_async else "a `def` (sqlite3, in a thread)"
+            raise WrongStoreError(f"the transaction {self.name} must be {wanted} to run on {engine.store.url}")
+        arguments = self.signature.decode(text)
+        function: Callable[..., Any] = self.fn
+
+        async def run_async(connection: Any) -> str:
+            token = CURRENT_CALL.set(call)
+            try:
+                async with asyncio.timeout(self.timeout_seconds):
+                    return encode(await function(connection, *arguments), max_bytes=limit)
+            finally:
+                CURRENT_CALL.reset(token)
+
+        token = CURRENT_CALL.set(call)
+        context = contextvars.copy_context()
+        CURRENT_CALL.reset(token)
+
+        def run(connection: Any) -> str:
+            return encode(context.run(function, connection, *arguments), max_bytes=limit)
+
+        return run_async if is_async else run

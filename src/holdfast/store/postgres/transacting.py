@@ -1,0 +1,93 @@
+"""User code and the ledger in one transaction, and starts inside a transaction of the caller's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from holdfast.core.crashpoints import reach
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.status import TERMINAL
+from holdfast.store.effects import Commit, Effect
+from holdfast.store.postgres.connections import Connection, Connections
+from holdfast.store.postgres.flush import build_call, read_answer
+from holdfast.store.postgres.work import Work
+from holdfast.store.values import ExecutionClaim, Flushed, Inserted, NewExecution, Receipt, Topic
+
+TRANSACTIONS_MOST = 4
+
+
+class _WorkFailed(Exception):  # noqa: N818
+    """Carries what user code raised past the store's own translation of errors."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Transacting(Work):
+    _apart: Connections | None = None  # user code may take its time: it must not use up the connections of others
+
+    async def transact(
+        self,
+        worker: str,
+        claim: ExecutionClaim,
+        work: Callable[[Any], Any],
+        effects_of: Callable[[Any], Sequence[Effect]],
+    ) -> Receipt:
+        if self._apart is None:
+            self._apart = Connections(self._address, TRANSACTIONS_MOST)
+        try:
+            async with self._apart.any("run a transaction") as connection:
+                flushed = await self._transact(connection, worker, claim, work, effects_of)
+        except _WorkFailed as failed:
+            raise failed.error from None
+        if flushed is None:
+            return Receipt(False)
+        reach("flush.after")
+        (receipt,) = flushed.receipts
+        receipt.at_us = flushed.at_us
+        if flushed.woke:
+            self._tell(Topic.WORK)
+        if receipt.status in TERMINAL:
+            self._tell(Topic.ENDED)
+        return receipt
+
+    async def _transact(
+        self,
+        connection: Connection,
+        worker: str,
+        claim: ExecutionClaim,
+        work: Callable[[Any], Awaitable[Any]],
+        effects_of: Callable[[Any], Sequence[Effect]],
+    ) -> Flushed | None:
+        async with connection.transaction():
+            # The fence comes first, and its lock is kept: nobody can take the row over while user code runs.
+            if await connection.fetchval(self._sql["transact_fence"], claim.row, worker, claim.epoch) is None:
+                return None
+            try:
+                async with connection.transaction():  # a savepoint: an error that the code swallowed shows here
+                    effects = tuple(effects_of(await work(connection)))
+            except (asyncio.CancelledError, Exception) as error:
+                raise _WorkFailed(error) from error
+            call = build_call([Commit(claim, effects)])
+            answer = await connection.fetchrow(self._sql[call.block], worker, *call.arguments)
+            assert answer is not None, f"{call.block} answers one row"
+            reach("flush.before")
+        return read_answer(call, answer)
+
+    async def insert_with(self, connection: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
+        if not hasattr(connection, "fetch") or not hasattr(connection, "is_in_transaction"):
+            raise ConfigurationError(
+                f"a start in your own transaction on PostgreSQL takes an asyncpg connection, not {connection!r:.100}; "
+                f"other drivers call the SQL function {self._schema}.start"
+            )
+        if not connection.is_in_transaction():
+            raise ConfigurationError("the connection given to a start is in no transaction: begin one first")
+        return await self._insert_chunk(connection, rows)
+
+    async def close(self) -> None:
+        if self._apart is not None:
+            await self._apart.close()
+            self._apart = None
+        await super().close()

@@ -1,0 +1,63 @@
+"""User code and the ledger in one transaction, and starts inside a transaction of the caller's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import ConfigurationError
+from holdfast.store.effects import Commit, Effect
+from holdfast.store.sqlite import flushing, inserting
+from holdfast.store.sqlite.statements import SQL
+from holdfast.store.sqlite.writer import Tx
+from holdfast.store.values import ExecutionClaim, Inserted, NewExecution, Receipt
+
+
+class WorkFailed(Exception):  # noqa: N818
+    """Carries what user code raised past the store's own translation of errors."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def transact(
+    tx: Tx,
+    worker: str,
+    claim: ExecutionClaim,
+    work: Callable[[Any], Any],
+    effects_of: Callable[[Any], Sequence[Effect]],
+) -> Receipt:
+    fence = tx.db.execute(SQL["flush_fence"], (claim.row, worker)).fetchone()
+    if fence is None or fence[1] != claim.epoch:
+        return Receipt(False)
+    tx.db.set_authorizer(_forbid_transactions)
+    try:
+        effects = tuple(effects_of(work(tx.db)))
+    except Exception as error:
+        raise WorkFailed(error) from error
+    finally:
+        tx.db.set_authorizer(None)
+    flushed = flushing.flush(tx, worker, [Commit(claim, effects)])
+    (receipt,) = flushed.receipts
+    receipt.at_us = flushed.at_us
+    return receipt
+
+
+def _forbid_transactions(action: int, *_: object) -> int:
+    """Code that committed by itself would take the ledger's part with it, or leave it out."""
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+
+def insert_with(path: Path, now: int, db: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
+    if not isinstance(db, sqlite3.Connection):
+        raise ConfigurationError(
+            f"a start in your own transaction on SQLite takes a sqlite3 connection, not {db!r:.100}"
+        )
+    if not db.in_transaction:
+        raise ConfigurationError("the connection given to a start is in no transaction: begin one first")
+    files = [Path(file).resolve() for _, _, file in db.execute("pragma database_list") if file]
+    if path.resolve() not in files[:1]:
+        raise ConfigurationError(f"the connection given to a start is to {files or 'memory'}, the ledger is {path}")
+    return inserting.insert(Tx(db, now), rows)

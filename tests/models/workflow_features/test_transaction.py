@@ -1,0 +1,270 @@
+"""`@app.transaction`: its writes and the record of it commit together, once; starts in the caller's transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast import Context, RetryPolicy, Status
+from holdfast.core import crashpoints
+from holdfast.core.errors import CallNotAllowedError, ConfigurationError, ExecutionFailedError
+from holdfast.store.values import QueueRoom
+from holdfast.testing.stores import PostgresStores, SqliteStores
+from tests.models.workflow.kit import Rig
+
+
+class Account:
+    """A table of the user's own beside the ledger."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.stores = rig.stores
+        self.table = "account" if isinstance(rig.stores, SqliteStores) else f"{rig.stores.schema}.account"  # type: ignore[attr-defined]
+
+    async def execute(self, statement: str) -> list[Any]:
+        if isinstance(self.stores, SqliteStores):
+            with closing(sqlite3.connect(self.stores.path)) as db, db:
+                return db.execute(statement).fetchall()
+        assert isinstance(self.stores, PostgresStores)
+        connection = await asyncpg.connect(self.stores.url)
+        try:
+            return await connection.fetch(statement)
+        finally:
+            await connection.close()
+
+    async def make(self) -> Account:
+        await self.execute(f"drop table if exists {self.table}")
+        await self.execute(f"create table {self.table} (amount bigint not null)")
+        return self
+
+    async def amounts(self) -> list[int]:
+        return [row[0] for row in await self.execute(f"select amount from {self.table} order by amount")]
+
+    def adding(self, rig: Rig, after: Callable[[], None] = lambda: None, **settings: Any) -> Any:
+        """The transaction that adds a row, in the form that this store takes."""
+        insert = f"insert into {self.table} (amount) values "
+
+        def add_now(db: sqlite3.Connection, amount: int | None) -> int | None:
+            db.execute(insert + "(?)", (amount,))
+            after()
+            return amount
+
+        async def add(db: Any, amount: int | None) -> int | None:
+            await db.execute(insert + "($1)", amount)
+            after()
+            return amount
+
+        chosen: Any = add_now if isinstance(self.stores, SqliteStores) else add
+        return rig.app.transaction(name="add", **settings)(chosen)
+
+
+@contextmanager
+def crash_at(point: str) -> Iterator[None]:
+    """The process dies there, once: what was not committed is lost."""
+
+    def hook(reached: str) -> None:
+        if reached == point:
+            crashpoints.set_hook(None)
+            raise RuntimeError(f"killed at {point}")
+
+    crashpoints.set_hook(hook)
+    try:
+        yield
+    finally:
+        crashpoints.set_hook(None)
+
+
+async def test_its_writes_and_its_result_are_one_commit(rig: Rig) -> None:
+    account = await Account(rig).make()
+    add = account.adding(rig)
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> int:
+        first: int = await add(3)
+        second: int = await add(4)
+        return first + second
+
+    handle = await pay.start()
+    assert await rig.result(handle) == 7
+    assert await account.amounts() == [3, 4]
+    assert "InvokeCompleted root.1 Ok(4) attempt=1" in await rig.lines(handle)
+
+
+async def test_a_failed_one_is_rolled_back_and_retried_by_its_policy(rig: Rig) -> None:
+    account = await Account(rig).make()
+    failures = iter([ValueError("no"), ValueError("no")])
+
+    def fail_twice() -> None:
+        for error in failures:
+            raise error
+
+    add = account.adding(rig, fail_twice, retry=RetryPolicy(max_attempts=3, initial_delay=1))
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> int:
+        return await add(3)  # type: ignore[no-any-return]
+
+    handle = await pay.start()
+    for _ in range(3):
+        await rig.run()
+        await rig.advance(5)
+    assert await rig.result(handle) == 3
+    assert await account.amounts() == [3]
+    lines = await rig.lines(handle)
+    assert [line for line in lines if line.startswith("InvokeRetrying")] == [
+        "InvokeRetrying root.0 attempt=1",
+        "InvokeRetrying root.0 attempt=2",
+    ]
+
+
+async def test_an_error_of_the_database_is_the_calls_own(rig: Rig) -> None:
+    account = await Account(rig).make()
+    add = account.adding(rig, retry=RetryPolicy(max_attempts=1))
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> str:
+        try:
+            await add(None)
+        except Exception as error:
+            return type(error).__name__
+        return "?"
+
+    @rig.app.workflow
+    async def pay_well(ctx: Context) -> int:
+        return await add(1)  # type: ignore[no-any-return]
+
+    assert await rig.result(await pay.start()) == "TaskFailed"
+    assert await rig.result(await pay_well.start()) == 1  # the connection is as good as new
+
+
+@pytest.mark.parametrize("point", ["flush.before", "flush.after"])
+async def test_a_crash_around_its_commit_neither_loses_nor_repeats_it(rig: Rig, point: str) -> None:
+    account = await Account(rig).make()
+    armed: list[Any] = []
+
+    def arm() -> None:
+        if not armed:
+            armed.append(crash_at(point))
+            armed[0].__enter__()
+
+    add = account.adding(rig, arm)
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> int:
+        return await add(3)  # type: ignore[no-any-return]
+
+    handle = await pay.start()
+    await rig.run()
+    if await rig.status(handle) is Status.STRANDED:
+        await handle.resume()
+        rig.forget()
+    assert await rig.result(handle) == 3
+    assert await account.amounts() == [3]
+
+
+async def test_the_code_of_a_stale_worker_never_runs(rig: Rig) -> None:
+    account = await Account(rig).make()
+    ran: list[int] = []
+    add = account.adding(rig, lambda: ran.append(1))
+    worker = await rig.make_worker()
+    await add.start(1)
+    picked = await worker._store.pick(worker.id, [QueueRoom("default", 1)], [add.handler], 1)
+    (claim,) = picked.claims
+    claim.epoch -= 1
+    receipt = await rig.stores.store.transact(worker.id, claim, lambda db: ran.append(2), lambda value: [])
+    assert not receipt.applied
+    assert ran == []
+
+
+async def test_started_alone_it_is_a_job_that_runs_exactly_once(rig: Rig) -> None:
+    account = await Account(rig).make()
+    add = account.adding(rig)
+    handle = await add.start(9)
+    assert await rig.result(handle) == 9
+    assert await account.amounts() == [9]
+    with pytest.raises(CallNotAllowedError):
+        await add(1)
+
+
+async def test_a_transaction_of_the_wrong_form_fails_with_the_remedy(rig: Rig) -> None:
+    async def slow(db: Any) -> None: ...
+
+    def quick(db: Any) -> None: ...
+
+    wrong: Any = slow if isinstance(rig.stores, SqliteStores) else quick
+    task: Any = rig.app.transaction(name="wrong")(wrong)
+    handle = await task.start()
+    with pytest.raises(ExecutionFailedError, match="must be"):
+        await rig.result(handle)
+
+
+async def test_code_cannot_commit_by_itself(rig: Rig) -> None:
+    if isinstance(rig.stores, SqliteStores):
+
+        def commit_now(db: sqlite3.Connection) -> None:
+            db.commit()
+
+        task: Any = rig.app.transaction(name="c", retry=RetryPolicy(max_attempts=1))(commit_now)
+    else:
+
+        async def commit(db: Any) -> None:
+            await db.execute("commit")
+
+        task = rig.app.transaction(name="c", retry=RetryPolicy(max_attempts=1))(commit)
+    handle = await task.start()
+    await rig.run()
+    assert await rig.status(handle) in (Status.FAILED, Status.STRANDED)
+
+
+async def test_a_start_commits_or_not_with_the_callers_transaction(rig: Rig) -> None:
+    @rig.app.task
+    async def job(number: int) -> int:
+        return number
+
+    await rig.worker()
+    if isinstance(rig.stores, SqliteStores):
+        with closing(sqlite3.connect(rig.stores.path, isolation_level=None)) as db:
+            with pytest.raises(ConfigurationError, match="no transaction"):
+                await job.options(connection=db).start(1)
+            db.execute("begin immediate")
+            lost = await job.options(connection=db).start(1)
+            db.execute("rollback")
+            db.execute("begin immediate")
+            kept = await job.options(connection=db).start(2)
+            db.execute("commit")
+    else:
+        assert isinstance(rig.stores, PostgresStores)
+        connection = await asyncpg.connect(rig.stores.url)
+        with pytest.raises(ConfigurationError, match="no transaction"):
+            await job.options(connection=connection).start(1)
+        transaction = connection.transaction()
+        await transaction.start()
+        lost = await job.options(connection=connection).start(1)
+        await transaction.rollback()
+        async with connection.transaction():
+            kept = await job.options(connection=connection).start(2)
+        await connection.close()
+    assert await rig.result(kept) == 2
+    assert await rig.stores.store.get(lost.id.to_bytes()) is None
+    with pytest.raises(ConfigurationError, match="connection"):
+        await job.options(connection=object()).start(3)
+
+
+async def test_many_at_once_do_not_stand_in_each_others_way(rig: Rig) -> None:
+    account = await Account(rig).make()
+    add = account.adding(rig)
+
+    @rig.app.workflow
+    async def pay(ctx: Context, amount: int) -> int:
+        done = await ctx.all(add(amount), add(amount))
+        return sum(done)
+
+    handles = [await pay.start(number) for number in range(6)]
+    await rig.run()
+    assert await asyncio.gather(*(handle.result() for handle in handles)) == [0, 2, 4, 6, 8, 10]
+    assert await account.amounts() == sorted([*range(6), *range(6)])
