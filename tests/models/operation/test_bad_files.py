@@ -271,6 +271,34 @@ def test_links_planted_in_the_folder_are_not_followed(base: Path, tmp_path: Path
     assert names_in(outside) == ["precious"]
 
 
+@pytest.mark.parametrize("planted", ["backup", "backup/op"])
+def test_a_link_planted_for_a_backup_is_neither_read_nor_written_through(
+    base: Path, tmp_path: Path, planted: str
+) -> None:
+    """Ruling C3: no component inside the ledger folder is followed, not only the last one."""
+    outside = tmp_path / "outside"
+    files = outside / ("op" if planted == "backup" else "")
+    files.mkdir(parents=True)
+    (files / "operation.log").write_text("precious")
+    (files / "operation.json").write_text('{"operationId": "op", "operationState": "completed"}')
+    before = {path.name: path.read_text() for path in files.iterdir()}
+
+    async def main() -> None:
+        process = SimProcess(base, "p")
+        operation = await process.ledger.create_operation(operation_id="op")
+        (base / planted).parent.mkdir(exist_ok=True)
+        os.symlink(outside, base / planted)
+        (base / "op.operation.json").unlink()
+        await operation.log("into the void")
+        with pytest.raises(OperationNotFoundError):
+            process.ledger.read("op")
+        with pytest.raises(OperationFailedError, match="was deleted"):
+            await operation.complete()
+
+    run_virtual(main)
+    assert {path.name: path.read_text() for path in files.iterdir()} == before
+
+
 def test_a_link_at_the_temporary_name_is_replaced_not_written_through(base: Path, tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("precious")

@@ -15,10 +15,10 @@ from .ids import check_id, operation_id_time
 
 
 def backup_ids(file_system: FileSystem, base_path: Path) -> list[str]:
-    """The ids with a backup, oldest first. Names that are no ids are not ours and are left alone."""
+    """The ids with a backup, oldest first. What is no folder, or named otherwise, is not ours and is left alone."""
     folder = base_path / BACKUP_FOLDER
     return sorted(
-        (name for name in file_system.list_folder(folder) if _is_id(name)),
+        (name for name in file_system.list_folder(folder) if _is_id(name) and file_system.is_folder(folder / name)),
         key=lambda name: (_started_us(file_system, folder / name, name), name),
     )
 

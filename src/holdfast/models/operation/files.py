@@ -65,7 +65,11 @@ class OperationFiles:
 
     def peek_backup(self) -> LedgerData | None:
         path = self.backup_path / "operation.json"
-        return self._guarded(lambda: self._decode(path, self._fs.read(path)))
+        return self._guarded(lambda: self._decode(path, self._fs.read(path)) if self._has_backup() else None)
+
+    def _has_backup(self) -> bool:
+        """Whether it has a folder there: a link planted in its place, or above it, is none (ruling C3)."""
+        return all(self._fs.is_folder(path) for path in (self.backup_path.parent, self.backup_path))
 
     def _final(self) -> LedgerData | None:
         try:
@@ -120,12 +124,13 @@ class OperationFiles:
         if not entries:
             return
         backed_up = not self._fs.exists(self.json_path)
-        if backed_up and not self._fs.exists(self.backup_path):
+        has_backup = self._has_backup()
+        if backed_up and not has_backup:
             logger.warning("operation %s is gone; not logged: %s", self.operation_id, entries[0].text)
             return
         # A crash in the middle of the move can leave a log in the backup while the JSON is still here.
         targets = [
-            moved if backed_up or (not self._fs.exists(here) and self._fs.exists(moved)) else here
+            moved if backed_up or (has_backup and not self._fs.exists(here) and self._fs.exists(moved)) else here
             for here, moved in (
                 (self.log_path, self.backup_path / "operation.log"),
                 (self.debug_log_path, self.backup_path / "operation.debug.log"),

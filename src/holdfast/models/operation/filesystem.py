@@ -37,6 +37,8 @@ class FileSystem(Protocol):
 
     def exists(self, path: Path) -> bool: ...
 
+    def is_folder(self, path: Path) -> bool: ...
+
     def make_folder(self, path: Path) -> None: ...
 
     def sync_folder(self, path: Path) -> None: ...
@@ -86,11 +88,18 @@ class LocalFileSystem:
     def exists(self, path: Path) -> bool:
         return os.path.lexists(path)
 
+    def is_folder(self, path: Path) -> bool:
+        """Whether a folder itself is there, not a link to one."""
+        try:
+            return stat.S_ISDIR(os.lstat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def make_folder(self, path: Path) -> None:
         """Make it if missing; refuse a link or file in its place."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, FOLDER_MODE)
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
+        if not self.is_folder(path):
             raise OSError(errno.ELOOP, "a link or file stands where a folder belongs", str(path))
 
     def sync_folder(self, path: Path) -> None:
@@ -107,7 +116,7 @@ class LocalFileSystem:
     def list_folder(self, path: Path) -> list[str]:
         """Names in order; nothing for a missing folder or a link in its place."""
         try:
-            return sorted(os.listdir(path)) if stat.S_ISDIR(os.lstat(path).st_mode) else []
+            return sorted(os.listdir(path)) if self.is_folder(path) else []
         except FileNotFoundError:
             return []
 
