@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeGuard
 
 from msgspec import Raw
 
@@ -41,6 +42,11 @@ class Callee(Protocol):
 
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         """The row of a remote call."""
+
+
+def is_callee(value: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether calling it begins a durable call: a task or a workflow. A plain function would just run."""
+    return callable(value) and hasattr(value, "open_result")
 
 
 def forgive(callee: Callee, recorded: Operation, raw: Raw | None, text: str, mark: str) -> str:

@@ -18,7 +18,7 @@ from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.operation.timing import Timing
 from holdfast.models.options import Options
-from holdfast.models.workflow.callee import MachineCallee
+from holdfast.models.workflow.callee import MachineCallee, is_callee
 from holdfast.models.workflow.join_set import JoinSet
 from holdfast.models.workflow.operation import OwnedOperation
 from holdfast.models.workflow.promise import CallPromise, Combination, Completed, Promise, SignalPromise, TimerPromise
@@ -62,7 +62,7 @@ class Context:
         session = self._session
         if isinstance(callee, type) and issubclass(callee, Machine):
             return self._invoke_machine(callee, *args, **kwargs)
-        promise = callee(*args, **kwargs) if callable(callee) else None
+        promise = callee(*args, **kwargs) if is_callee(callee) else None
         if not isinstance(promise, CallPromise):
             raise InvalidArgumentError(
                 f"ctx.invoke takes a task, a workflow or a machine of this app, not {callee!r:.100}; "

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar
 
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
+from holdfast.models.workflow.callee import is_callee
 from holdfast.models.workflow.promise import CallPromise, Completed, Wait
 from holdfast.models.workflow.session import Session
 
@@ -38,7 +39,7 @@ class JoinSet(Generic[T]):
         self._session.must_be_current()
         if self._is_closed:
             raise CallNotAllowedError("a result was taken from this join set; submit everything before that (JS-2)")
-        promise = call if isinstance(call, CallPromise) else call(*args, **kwargs)
+        promise = call if isinstance(call, CallPromise) or not is_callee(call) else call(*args, **kwargs)
         if not isinstance(promise, CallPromise):
             raise InvalidArgumentError(f"a join set takes tasks, workflows and calls of them, not {call!r:.100}")
         owner = self._session.submitted.get(promise.id)
