@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from holdfast.testing.stores import Stores
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, no_hang
+
+__all__ = ["no_hang", "rig"]
 
 
 @pytest_asyncio.fixture

@@ -1,16 +1,20 @@
 """An app on a ledger with a virtual clock, its workers driven by hand, and a store whose calls can be made to fail.
 
 - `Rig`: what most tests of engine and machines use.
+- `no_hang`: a fixture that turns a test that would wait for ever into one that fails.
 - `Faulty`: a wrapper around a real store; `fail` makes chosen calls raise, before or after they were carried out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import Any, cast
+
+import pytest
 
 from holdfast import App, Collision, Handle
 from holdfast.core.errors import StoreUnavailableError
@@ -21,6 +25,21 @@ from holdfast.store.values import ExecutionView
 from holdfast.testing.stores import Stores
 
 LEASE_PASSED = 31
+HANGS_AFTER_SECONDS = 120
+
+
+@pytest.fixture(autouse=True)
+def no_hang() -> Iterator[None]:
+    """A lost wake-up is a failure with a traceback, not a run that never ends."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"the test was not done after {HANGS_AFTER_SECONDS} s: something is waited for in vain")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(HANGS_AFTER_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 class Rig:
