@@ -16,7 +16,7 @@ from holdfast.store.values import Inserted, NewExecution
 
 _PLAIN_FIELDS: Final = (
     *("promise", "kind", "name", "version", "handler", "step", "state", "queue", "priority", "input_hash"),
-    *("digest", "delay"),
+    *("digest", "delay", "idempotency_key", "cleans_up"),
 )
 _SPECIAL: Final = {field.name: field.default for field in fields(NewExecution) if field.name not in _PLAIN_FIELDS}
 _special_of: Final = attrgetter(*_SPECIAL)
@@ -58,6 +58,8 @@ def _plain_parameters(row: NewExecution, now: int) -> Row:
         row.digest,
         after(now, row.delay),
         now,
+        row.idempotency_key,
+        1 if row.cleans_up else 0,
     )
 
 

@@ -33,8 +33,8 @@ def names_of(text: str | None) -> tuple[str, ...] | None:
 
 def claim_of(row: Row, inbox: tuple[Signal, ...], now: int) -> ExecutionClaim:
     """A row as `pick_lease` returns it."""
-    awaits, parent = row[16], row[22]
-    return ExecutionClaim(
+    awaits = row[16]
+    claim = ExecutionClaim(
         table=EXECUTIONS,
         row=row[0],
         epoch=row[1],
@@ -59,17 +59,31 @@ def claim_of(row: Row, inbox: tuple[Signal, ...], now: int) -> ExecutionClaim:
         barrier_round=row[19],
         next_child=row[20],
         cancel_requested=row[21] == 1,
-        has_parent=parent is not None,
-        parent_row=parent,
-        parent=None if parent is None else parent_bytes(row[10]),
-        cancel_reason=row[23],
-        journal_length=row[24],
-        idempotency_key=row[25],
-        beats=row[26],
-        published=row[27],
-        attributes=row[28],
         picked_at_us=now,
     )
+    if row[22:] != _NOTHING_MORE:
+        _complete(claim, *row[22:])
+    return claim
+
+
+# Of most machines: no parent, no journal, nothing asked or published.
+_NOTHING_MORE: Final = (None, None, 0, None, None, None, None)
+
+
+def _complete(
+    claim: ExecutionClaim,
+    parent: int | None,
+    cancel_reason: str | None,
+    journal_length: int,
+    idempotency_key: str | None,
+    beats: str | None,
+    published: str | None,
+    attributes: str | None,
+) -> None:
+    if parent is not None:
+        claim.has_parent, claim.parent_row, claim.parent = True, parent, parent_bytes(claim.promise)
+    claim.cancel_reason, claim.journal_length, claim.idempotency_key = cancel_reason, journal_length, idempotency_key
+    claim.beats, claim.published, claim.attributes = beats, published, attributes
 
 
 def view_of(row: Row) -> ExecutionView:

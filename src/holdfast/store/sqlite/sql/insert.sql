@@ -10,8 +10,8 @@ on conflict do nothing;
 -- name: insert_plain
 insert into executions (
   promise, kind, name, version, handler, step, state, queue, priority, input_hash, digest, eligible_at,
-  inserted_at, updated_at
-) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)
+  inserted_at, updated_at, idempotency_key, cleans_up
+) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14, ?15)
 on conflict do nothing;
 
 -- name: insert_last_id
