@@ -584,7 +584,7 @@ def test_deep_nesting_works_or_is_refused_but_never_crashes(depth: int, leaf: An
         dict[Path, int],
         Unresolved,
     ],
-    ids=str,
+    ids=lambda annotation: getattr(annotation, "__qualname__", None) or str(annotation),
 )
 def test_an_annotation_that_cannot_work_is_refused_when_the_codec_is_built(annotation: Any) -> None:
     with pytest.raises(ConfigurationError, match="has no JSON form that can be read back"):
