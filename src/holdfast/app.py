@@ -18,6 +18,7 @@ from holdfast.engine.runner import Runner
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.models.connection import Connection
+from holdfast.models.definitions import NamedStarter, definitions_of
 from holdfast.models.handle import Handle
 from holdfast.models.machine.definition import Machine, MachineDefinition, definition_of
 from holdfast.models.machine.registry import MachineRegistry
@@ -269,6 +270,19 @@ class App:
         found = target if isinstance(target, PromiseId) else IdQuery.parse(target)
         return Handle(self._connection, found, name="")
 
+    async def start_by_name(self, name: str, value: Any = None, /, **options: Any) -> Handle[Any]:
+        """Start what workers of this ledger have code for, and this process need not: with a mapping of its arguments.
+
+        A machine takes its state. The newest version is started. Options as in `.options(...)`.
+        """
+        chosen = Options().updated(**options)
+        return await NamedStarter(self._connection, check_name(name), chosen).start({} if value is None else value)
+
+    async def register(self) -> None:
+        """Tell the ledger what is declared here, for starts by name; every worker does it when it is made."""
+        store = await self._connection.store()
+        await store.register_definitions(definitions_of(self._machines, self._functions))
+
     @overload
     async def run(self, definition: type[Machine[StateT]] | MachineStarter[StateT], state: StateT, /) -> Any: ...
     @overload
@@ -303,6 +317,7 @@ class App:
         chosen = settings or WorkerSettings()
         if self._retention and not chosen.retention:
             chosen = chosen.with_retention(tuple(self._retention))
+        await self.register()
         results = await self._connection.results()
         return Worker(
             await self._connection.store(),

@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
 from holdfast.core.identity import PromiseId
 from holdfast.models.connection import Connection
-from holdfast.models.handle import Collision, Handle
+from holdfast.models.handle import Collision, Handle, new_signal
 from holdfast.models.options import Options
-from holdfast.store.values import Inserted, NewExecution
+from holdfast.store.values import Delivery, Inserted, NewExecution
 
 ENTROPY_BYTES = 16
 UNIQUE, INPUT = "unique", "input"
@@ -47,6 +47,22 @@ class Starting:
                 f"{handle.label} was started before with the same key and another input. "
                 "One key means one execution: use a key that names this input"
             )
+        return handle
+
+    async def _signal_with_start(self, row: NewExecution, name: str, payload: object) -> Handle[Any]:
+        if self._options.key is None:
+            raise InvalidArgumentError(
+                f"signal_with_start finds {self._name} by its key: give one with .options(key=...)"
+            )
+        handle = self._handle(row.promise)
+        signal = new_signal(row.promise, name, payload, None, self._connection.payload_limit)
+        inserted, delivery = await (await self._connection.store()).insert_and_deliver(row, signal)
+        if inserted.collided:
+            raise UniqueConflictError(
+                f"{self._name} was not started: {self._handle(inserted.promise).label} occupies its unique key"
+            )
+        if delivery is Delivery.ENDED:
+            await handle.signal(name, payload)  # it goes on as another run, or refuses
         return handle
 
     async def _start_all(self, rows: Sequence[NewExecution]) -> list[Handle[Any] | Collision]:

@@ -18,6 +18,7 @@ from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.values import (
+    Definition,
     Delivery,
     ExecutionClaim,
     ExecutionFilter,
@@ -100,6 +101,15 @@ class Store(Protocol):
 
     async def insert_with(self, connection: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
         """The same inside a transaction of the caller's: started if and only if that commits."""
+
+    async def insert_and_deliver(self, row: NewExecution, signal: NewSignal) -> tuple[Inserted, Delivery]:
+        """Start it, or find it, and put a signal into its inbox, in one commit."""
+
+    async def register_definitions(self, definitions: Sequence[Definition]) -> None:
+        """Remember what workers have code for. Writes nothing where nothing has changed."""
+
+    async def definitions(self, name: str | None = None) -> list[Definition]:
+        """All of them, or the versions of one, by name and version."""
 
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         """Insert a row with a journal, in one commit; idempotent by promise.

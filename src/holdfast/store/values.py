@@ -61,6 +61,18 @@ class Inserted(Struct, frozen=True, gc=False):
     key_conflict: bool = False  # found under the same promise, but started with another input
 
 
+class Definition(Struct, frozen=True, kw_only=True):
+    """What is known of a definition without its code."""
+
+    kind: str
+    name: str
+    version: int
+    step: str  # the first
+    queue: str
+    priority: int = 0
+    parameters: tuple[str, ...] = ()  # of a function, in their order
+
+
 class JournalCopy(Struct, frozen=True, gc=False):
     """The past that a fork begins with, as one segment."""
 

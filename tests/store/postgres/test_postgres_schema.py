@@ -118,7 +118,8 @@ def test_every_routine_carries_its_version() -> None:
         if line.startswith("create or replace function")
     ]
     assert len(names) > 10
-    assert [name for name in names if not name.rsplit("_", 1)[1].isdigit()] == []
+    # What people call has no version.
+    assert [name for name in names if name != "start" and not name.rsplit("_", 1)[-1].isdigit()] == []
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "with space", 'quo"te', "x" * 64, "1st", "a-b"])

@@ -36,6 +36,10 @@ class MachineStarter(Starting, Generic[StateT]):
         """Start many in one commit. Per state, in order: a handle, or the collision that refused it."""
         return await self._start_all([self._row(state) for state in states])
 
+    async def signal_with_start(self, name: str, payload: object, state: StateT) -> Handle[Any]:
+        """Start it unless its key has been started before, and send it a signal, in one commit."""
+        return await self._signal_with_start(self._row(state), name, payload)
+
     def _row(self, state: StateT) -> NewExecution:
         promise, key = self._promise_for(state)
         limit = self._connection.payload_limit

@@ -48,6 +48,11 @@ class Signature:
         self.codec: Codec[Any] = codec_for(self._make)
         self.result: Codec[Any] = codec_for(hints.get("return", Any))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parameters that are input, in their order."""
+        return self._names
+
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> str:
         """The input as canonical JSON; a clear error where an argument does not fit."""
         try:

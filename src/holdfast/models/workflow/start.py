@@ -71,6 +71,13 @@ class FunctionStarter(Starting, Generic[P, R]):
                 rows.append(self._row((given,), {}))
         return await self._start_all(rows)
 
+    async def signal_with_start(self, name: str, payload: object, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Start it unless its key has been started before, and send it a signal, in one commit.
+
+        The arguments are for the start; one that was started before keeps its own.
+        """
+        return await self._signal_with_start(self._row(args, kwargs), name, payload)
+
     def _row(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewExecution:
         text = self._definition.signature.encode(args, kwargs, self._connection.payload_limit)
         value = args[0] if args else kwargs

@@ -9,6 +9,7 @@
 --   listeners        who is idle and wants to be woken, and for what
 --   transitions      optional history of machines
 --   journal          what happened in workflows, a segment of events a commit; `journal_events` shows one event a row
+--   definitions      what workers have had code for: enough to start it by name
 --   schema_version   one row: the migration and the routines this schema has
 --
 -- Functions are in routines/. There are no foreign keys: they tripled the cost of an insert. Times are the
@@ -198,6 +199,18 @@ create table {schema}.journal (
   count int not null,
   body json not null,                     -- a segment
   primary key (execution_id, first)
+);
+
+create table {schema}.definitions (
+  name text not null,
+  version int not null,
+  kind text not null,
+  handler bigint not null,
+  step text not null,
+  queue text not null,
+  priority smallint not null,
+  parameters text[] not null,
+  primary key (name, version)
 );
 
 -- One event a row, for people and their queries.

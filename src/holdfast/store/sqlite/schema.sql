@@ -9,6 +9,7 @@
 --   listeners        who is idle and wants to be woken, and at which socket
 --   transitions      the optional history
 --   journal          what happened in workflows, a segment of events a commit; `journal_events` shows one event a row
+--   definitions      what workers have had code for: enough to start it by name
 --   schema_version   the migrations that were applied
 --
 -- Times are microseconds since 1970. JSON is text. Booleans are 0 and 1. No foreign keys: they would be checked on
@@ -201,6 +202,17 @@ select e.promise, json_extract(event.value, '$.sequence') as sequence,
   json_extract(event.value, '$.timestamp') as timestamp, json_extract(event.value, '$.event') as event,
   event.value as body
 from journal j join executions e on e.id = j.execution_id, json_each(j.body, '$.events') event;
+
+create table definitions (
+  name       text    not null,
+  version    integer not null,
+  kind       text    not null,
+  step       text    not null,
+  queue      text    not null,
+  priority   integer not null,
+  parameters text    not null,
+  primary key (name, version)
+) strict, without rowid;
 
 create table schema_version (
   version    integer not null primary key,

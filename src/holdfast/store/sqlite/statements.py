@@ -19,6 +19,7 @@ _TOPICS: Final = (
     "control",
     "read",
     "listeners",
+    "definitions",
 )
 
 SQL: Final[Mapping[str, str]] = load_blocks("holdfast.store.sqlite", *(f"sql/{topic}.sql" for topic in _TOPICS))

@@ -20,6 +20,7 @@ from holdfast.store.effects import Commit, Effect
 from holdfast.store.sqlite import (
     continuing,
     control,
+    defining,
     flushing,
     inserting,
     leases,
@@ -36,6 +37,7 @@ from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.wake import Announcer, SqliteEar
 from holdfast.store.sqlite.writer import Tx, Writer
 from holdfast.store.values import (
+    Definition,
     Delivery,
     ExecutionClaim,
     ExecutionFilter,
@@ -155,6 +157,20 @@ class SqliteStore:
 
     async def insert_with(self, connection: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
         return transacting.insert_with(self._path, self._clock.now_us(), connection, rows)
+
+    async def insert_and_deliver(self, row: NewExecution, signal: NewSignal) -> tuple[Inserted, Delivery]:
+        def work(tx: Tx) -> tuple[Inserted, Delivery]:
+            (inserted,) = inserting.insert(tx, [row])
+            return inserted, signalling.deliver_one(tx, signal)[0]
+
+        return await self._write("insert", work, is_small=True)
+
+    async def register_definitions(self, definitions: Sequence[Definition]) -> None:
+        if set(definitions) - set(await self.definitions()):
+            await self._write(None, lambda tx: defining.register(tx, definitions))
+
+    async def definitions(self, name: str | None = None) -> list[Definition]:
+        return await self._read(lambda db: defining.definitions(db, name))
 
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         return await self._write("insert", lambda tx: continuing.fork(tx, row, past, replaces))

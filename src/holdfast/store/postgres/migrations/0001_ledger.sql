@@ -186,6 +186,18 @@ create table {schema}.journal (
   primary key (execution_id, first)
 );
 
+create table {schema}.definitions (
+  name text not null,
+  version int not null,
+  kind text not null,
+  handler bigint not null,
+  step text not null,
+  queue text not null,
+  priority smallint not null,
+  parameters text[] not null,
+  primary key (name, version)
+);
+
 -- One event a row, for people and their queries.
 create view {schema}.journal_events as
 select e.promise, (v.event ->> 'sequence')::bigint as sequence, (v.event ->> 'timestamp')::timestamptz as timestamp,

@@ -16,6 +16,17 @@ update {schema}.executions set successor = $1 where id = any (array(
 -- name: transact_fence
 select id from {schema}.executions where id = $1 and locked_by = $2 and lease_epoch = $3 for update
 
+-- name: definition_put
+insert into {schema}.definitions as d (name, version, kind, handler, step, queue, priority, parameters)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+on conflict (name, version) do update set kind = excluded.kind, handler = excluded.handler, step = excluded.step,
+  queue = excluded.queue, priority = excluded.priority, parameters = excluded.parameters
+
+-- name: definition_list
+select name, version, kind, step, queue, priority, parameters from {schema}.definitions
+where $1::text is null or name = $1
+order by name, version
+
 -- name: pick
 select * from {schema}.pick_1($1, $2, $3, $4, $5)
 

@@ -188,6 +188,17 @@ select e.promise, json_extract(event.value, '$.sequence') as sequence,
   event.value as body
 from journal j join executions e on e.id = j.execution_id, json_each(j.body, '$.events') event;
 
+create table definitions (
+  name       text    not null,
+  version    integer not null,
+  kind       text    not null,
+  step       text    not null,
+  queue      text    not null,
+  priority   integer not null,
+  parameters text    not null,
+  primary key (name, version)
+) strict, without rowid;
+
 create table schema_version (
   version    integer not null primary key,
   name       text    not null,

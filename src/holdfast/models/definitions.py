@@ -1,0 +1,131 @@
+"""What the ledger knows of definitions: enough to start them from a process that does not have their code.
+
+Workers write it when they start. `NamedStarter` reads it: from a name and plain data to a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.core.codec import codec_for, fingerprint
+from holdfast.core.durations import seconds
+from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.models.connection import Connection
+from holdfast.models.handle import Handle
+from holdfast.models.machine.definition import KIND as MACHINE
+from holdfast.models.machine.registry import MachineRegistry
+from holdfast.models.options import Options, unique_columns
+from holdfast.models.starting import Starting
+from holdfast.models.workflow.definition import KIND as WORKFLOW
+from holdfast.models.workflow.definition import FunctionRegistry
+from holdfast.models.workflow.task import KIND as TASK
+from holdfast.store.base import handler_of
+from holdfast.store.values import Definition, NewExecution
+
+
+def definitions_of(machines: MachineRegistry, functions: FunctionRegistry) -> list[Definition]:
+    """Everything an app declares, as the ledger keeps it."""
+    found = [
+        Definition(
+            kind=MACHINE,
+            name=machine.name,
+            version=machine.version,
+            step=machine.initial,
+            queue=machine.queue,
+            priority=machine.priority,
+        )
+        for machine in machines.by_handler.values()
+    ]
+    for kind, registered in ((WORKFLOW, functions.workflows), (TASK, functions.tasks)):
+        found += [
+            Definition(
+                kind=kind,
+                name=function.name,
+                version=function.version,
+                step="",
+                queue=function.queue or "default",
+                priority=function.priority,
+                parameters=function.signature.names,
+            )
+            for function in registered.values()
+        ]
+    return found
+
+
+class NamedStarter(Starting):
+    """Starts what it knows by name alone; the input is plain data."""
+
+    def __init__(self, connection: Connection, name: str, options: Options) -> None:
+        super().__init__(connection, name, options)
+
+    async def start(self, value: Any) -> Handle[Any]:
+        return await self._start_one(await self.row(value))
+
+    async def row(self, value: Any) -> NewExecution:
+        promise, key = self._promise_for(value)
+        definition = await find_definition(self._connection, self._name)
+        return named_row(definition, promise.to_bytes(), value, self._options, key, self._connection.payload_limit)
+
+
+async def find_definition(connection: Connection, name: str) -> Definition:
+    """The newest version that a worker of this ledger has had."""
+    found = await (await connection.store()).definitions(name)
+    if not found:
+        raise NotFoundError(
+            f"no worker of this ledger has known a definition {name!r}; start a worker with its code once, "
+            "or check the name"
+        )
+    return max(found, key=lambda definition: definition.version)
+
+
+def named_row(
+    definition: Definition, promise: bytes, value: Any, options: Options, key: str | None, limit: int
+) -> NewExecution:
+    text = _input(definition, value, limit)
+    state = text if definition.kind != TASK else msgspec.json.encode({"input": msgspec.Raw(text.encode())}).decode()
+    unique_key, unique_scope = (None, ()) if options.unique is None else unique_columns(options.unique, value)
+    return NewExecution(
+        promise=promise,
+        kind=definition.kind,
+        name=definition.name,
+        version=definition.version,
+        handler=handler_of(definition.kind, definition.name, definition.version),
+        step=definition.step,
+        state=state,
+        input_hash=fingerprint(text),
+        queue=options.queue or definition.queue,
+        priority=definition.priority if options.priority is None else options.priority,
+        partition_key=options.partition_key,
+        delay=seconds(options.delay, name="delay"),
+        at=options.at,
+        unique_key=unique_key,
+        unique_scope=unique_scope,
+        attributes=options.encoded_attributes(),
+        idempotency_key=key,
+        cleans_up=definition.kind == WORKFLOW,
+        deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
+    )
+
+
+def _input(definition: Definition, value: Any, limit: int) -> str:
+    """As the code itself would have written it: a function's arguments in the order of its parameters."""
+    codec = codec_for(Any)
+    if definition.kind == MACHINE:
+        return codec.encode(value, max_bytes=limit)
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(
+            f"{definition.name} is started by name with a mapping of its arguments, not {value!r:.100}; "
+            f"its parameters are: {', '.join(definition.parameters) or 'none'}"
+        )
+    unknown = sorted(set(map(str, value)) - set(definition.parameters))
+    if unknown:
+        raise InvalidArgumentError(
+            f"{definition.name} has no parameter {', '.join(unknown)}; "
+            f"its parameters are: {', '.join(definition.parameters) or 'none'}"
+        )
+    given: Iterable[str] = (name for name in definition.parameters if name in value)
+    parts = [f"{msgspec.json.encode(name).decode()}:{codec.encode(value[name], max_bytes=limit)}" for name in given]
+    return "{" + ",".join(parts) + "}"

@@ -1,0 +1,132 @@
+"""Starting and signalling from a process that does not have the code; starts that come with a signal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import asyncpg
+import pytest
+
+from holdfast import Context, Done, Machine, Outcome, step
+from holdfast.core.errors import InvalidArgumentError, KeyConflictError, NotFoundError, SignalRefusedError
+from holdfast.testing.stores import PostgresStores
+from tests.models.workflow.kit import Rig
+
+
+def declare(rig: Rig) -> None:
+    @rig.app.workflow(name="checkout")
+    async def checkout(ctx: Context, order: int, city: str = "Ulm") -> str:
+        return f"{order} {city} {await ctx.signal('ok', str)}"
+
+    @rig.app.task(name="double")
+    async def double(number: int) -> int:
+        return 2 * number
+
+
+async def test_a_process_without_the_code_starts_and_signals_by_name(rig: Rig) -> None:
+    declare(rig)
+    await rig.app.register()
+    far = rig.another_app()
+    handle = await far.start_by_name("checkout", {"city": "Bonn", "order": 7}, key="o7")
+    await far.handle("checkout", key="o7").signal("ok", "yes")
+    assert await rig.result(handle) == "7 Bonn yes"
+    assert await rig.result(await far.start_by_name("double", {"number": 4})) == 8
+    assert (await far.start_by_name("checkout", {"order": 7, "city": "Bonn"}, key="o7")).id == handle.id
+    with pytest.raises(KeyConflictError):
+        await far.start_by_name("checkout", {"order": 8}, key="o7")
+
+
+async def test_by_name_and_by_code_the_same_key_is_the_same_execution(rig: Rig) -> None:
+    @rig.app.workflow(name="pair")
+    async def pair(ctx: Context, zeta: int, alpha: int) -> int:
+        return zeta - alpha
+
+    await rig.app.register()
+    by_name = await rig.another_app().start_by_name("pair", {"alpha": 1, "zeta": 5}, key="k")
+    by_code = await pair.options(key="k").start(5, 1)
+    assert by_name.id == by_code.id
+    assert await rig.result(by_code) == 4
+
+
+async def test_a_machine_is_started_by_name_at_its_first_step(rig: Rig) -> None:
+    @dataclass
+    class Box:
+        weight: int
+
+    @rig.app.machine(name="Parcel")
+    class Parcel(Machine[Box]):
+        @step(initial=True)
+        async def weigh(self, ctx: object) -> Outcome:
+            return Done("weighed")
+
+    await rig.app.register()
+    assert await rig.result(await rig.another_app().start_by_name("Parcel", {"weight": 3})) == "weighed"
+
+
+async def test_what_is_not_known_is_refused_with_what_is(rig: Rig) -> None:
+    declare(rig)
+    await rig.app.register()
+    await rig.app.register()  # nothing has changed: nothing is written
+    far = rig.another_app()
+    with pytest.raises(NotFoundError, match="no worker"):
+        await far.start_by_name("chekout", {})
+    with pytest.raises(InvalidArgumentError, match="no parameter ordr; its parameters are: order, city"):
+        await far.start_by_name("checkout", {"ordr": 1})
+    with pytest.raises(InvalidArgumentError, match="mapping"):
+        await far.start_by_name("checkout", [1])
+
+
+async def test_the_newest_version_is_started(rig: Rig) -> None:
+    for version in (1, 2):
+
+        @rig.app.workflow(name="w", version=version)
+        async def body(ctx: Context, version: int = version) -> int:
+            return ctx.info.version
+
+    await rig.app.register()
+    assert await rig.result(await rig.another_app().start_by_name("w")) == 2
+
+
+async def test_a_signal_starts_what_is_not_there_and_finds_what_is(rig: Rig) -> None:
+    @rig.app.workflow
+    async def cart(ctx: Context, owner: str) -> list[str]:
+        return [owner, await ctx.signal("item", str), await ctx.signal("item", str)]
+
+    starter = cart.options(key="c1")
+    first = await starter.signal_with_start("item", "pen", "ann")
+    again = await starter.signal_with_start("item", "ink", "bob")
+    assert first.id == again.id
+    assert await rig.result(first) == ["ann", "pen", "ink"]
+    with pytest.raises(SignalRefusedError):
+        await starter.signal_with_start("item", "pad", "ann")
+    with pytest.raises(InvalidArgumentError, match="key"):
+        await cart.options().signal_with_start("item", "pad", "ann")
+
+
+async def test_any_driver_starts_by_name_in_its_own_transaction(rig: Rig) -> None:
+    """The SQL function is PostgreSQL's; on SQLite any process can open the file, and starts with the library."""
+    declare(rig)
+    await rig.app.register()
+    if not isinstance(rig.stores, PostgresStores):
+        handle = await rig.another_app().start_by_name("double", {"number": 21}, key="k")
+        assert await rig.result(handle) == 42
+        return
+    schema = rig.stores.schema
+    connection = await asyncpg.connect(rig.stores.url)
+    try:
+        transaction = connection.transaction()
+        await transaction.start()
+        lost = await connection.fetchval(f"select {schema}.start('double', '{{\"number\": 1}}')")
+        await transaction.rollback()
+        kept = await connection.fetchval(f"select {schema}.start('double', '{{\"number\": 21}}', 'k')")
+        again = await connection.fetchval(f"select {schema}.start('double', '{{ \"number\":21 }}', 'k')")
+        assert kept == again
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await connection.fetchval(f"select {schema}.start('double', '{{\"number\": 22}}', 'k')")
+        with pytest.raises(asyncpg.UndefinedObjectError):
+            await connection.fetchval(f"select {schema}.start('nobody')")
+    finally:
+        await connection.close()
+    assert await rig.stores.store.get(bytes.fromhex(lost)) is None
+    assert await rig.result(rig.app.handle("double", key="k")) == 42
+    assert str(rig.app.handle("double", key="k").id) == kept
