@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from holdfast.core.identity import PromiseId
 from holdfast.testing.faults import Fault, lose_reply, lose_request
 from holdfast.testing.stores import PostgresStores, SqliteStores, Stores
-from tests.simulation.world import COLLECTORS, HOUR, SETTINGS, World, collector
+from tests.simulation.world import COLLECTORS, HOUR, PARENT, SETTINGS, World, collector
 
 SLOTS = st.integers(0, 2)
 TARGETS = st.integers(0, COLLECTORS - 1)
@@ -32,6 +32,8 @@ FAULTS = st.sampled_from(
 )
 POINTS = st.sampled_from(["flush.before", "flush.after", "pick.after", "timers.after"])
 
+EXAMPLES = {"sqlite": 60, "postgres": 30}  # some ten seconds each
+
 
 class EngineMachine(RuleBasedStateMachine):
     """One example is one world; the loop and the connections are shared by all."""
@@ -45,17 +47,14 @@ class EngineMachine(RuleBasedStateMachine):
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         self._runner.run(work)
 
-    @rule(number=st.integers(0, 3))
-    def start(self, number: int) -> None:
-        self._do(self.world.start(number))
-
-    @rule(number=st.integers(0, 1))
-    def start_parent(self, number: int) -> None:
-        self._do(self.world.start_parent(number))
-
-    @rule(number=TARGETS, dedup=st.sampled_from([None, "a", "b"]))
+    @rule(number=TARGETS, dedup=st.sampled_from([None, "a", "b", "c"]))
     def add(self, number: int, dedup: str | None) -> None:
         self._do(self.world.signal(number, "add", dedup))
+
+    @rule()
+    def repeat(self) -> None:
+        """Every sender says again what it has said, in the middle or long after (ruling E12)."""
+        self._do(self.world.repeat())
 
     @rule(number=TARGETS)
     def stop(self, number: int) -> None:
@@ -93,13 +92,9 @@ class EngineMachine(RuleBasedStateMachine):
     def retire(self, slot: int) -> None:
         self._do(self.world.retire(slot))
 
-    @rule(number=TARGETS)
-    def cancel(self, number: int) -> None:
-        self._do(self.world.cancel(collector(number), cascade=False))
-
-    @rule(number=st.integers(0, 1), cascade=st.booleans())
-    def cancel_parent(self, number: int, cascade: bool) -> None:
-        self._do(self.world.cancel(PromiseId.of("Parent", str(number)), cascade))
+    @rule(whom=st.sampled_from([PARENT, *map(collector, range(COLLECTORS))]), cascade=st.booleans())
+    def cancel(self, whom: PromiseId, cascade: bool) -> None:
+        self._do(self.world.cancel(whom, cascade))
 
     @rule(number=TARGETS, paused=st.booleans())
     def pause(self, number: int, paused: bool) -> None:
@@ -135,8 +130,8 @@ def test_engine_and_machines_agree_with_the_model(
         run_state_machine_as_test(
             lambda: EngineMachine(runner, stores),  # type: ignore[arg-type]  # it calls what it is given
             settings=settings(
-                max_examples=40,
-                stateful_step_count=30,
+                max_examples=EXAMPLES[backend],
+                stateful_step_count=50,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
             ),

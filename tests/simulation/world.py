@@ -86,14 +86,14 @@ class Parent(Machine[Bag]):
         return Done([[str(child.status), child.result] for child in ctx.children])
 
 
+ALONE: Final = 3
+COLLECTORS: Final = ALONE + CHILDREN
+PARENT: Final = PromiseId.of("Parent", "0")
+
+
 def collector(number: int) -> PromiseId:
-    """Four that stand alone, then the children of the two parents."""
-    if number < 4:
-        return PromiseId.of("Collector", str(number))
-    return PromiseId.of("Parent", str((number - 4) // CHILDREN)).child((number - 4) % CHILDREN)
-
-
-COLLECTORS: Final = 4 + 2 * CHILDREN
+    """Three that stand alone, then the children of the parent."""
+    return PromiseId.of("Collector", str(number)) if number < ALONE else PARENT.child(number - ALONE)
 
 
 async def until_available(work: Callable[[], Awaitable[object]]) -> None:
@@ -128,6 +128,11 @@ class World:
     async def open(self) -> None:
         await self.stores.reset()
         await self._exit.enter_async_context(on_store(app, self.stores.store))
+        # Two of the three share a partition key: at most one of them is at work (ruling E9).
+        for number in range(ALONE):
+            key = "shared" if number < 2 else None
+            await Collector.options(key=str(number), partition_key=key, priority=-number).start(Bag())
+        await Parent.options(key="0").start(Bag())
 
     async def close(self) -> None:
         for slot in list(self.hands):
@@ -135,14 +140,6 @@ class World:
         await self._exit.aclose()
 
     # ------------------------------------------------------------------ from outside
-
-    async def start(self, number: int) -> None:
-        # Two of the four share a partition key: at most one of them is at work (ruling E9).
-        key = "shared" if number < 2 else None
-        await Collector.options(key=str(number), partition_key=key, priority=-number).start(Bag())
-
-    async def start_parent(self, number: int) -> None:
-        await Parent.options(key=str(number)).start(Bag())
 
     async def signal(self, number: int, name: str, dedup: str | None) -> None:
         """The answer must be the one the model knows (rulings E5, E12)."""
@@ -163,6 +160,11 @@ class World:
             self.taken[target].append((name, payload))
             if dedup is not None:
                 self.keys[target].add(dedup)
+
+    async def repeat(self) -> None:
+        for number in range(COLLECTORS):
+            for key in sorted(self.keys[collector(number).to_bytes()]):
+                await self.signal(number, "add", key)
 
     async def cancel(self, promise: PromiseId, cascade: bool) -> None:
         await self.stores.store.cancel([promise.to_bytes()], cascade=cascade)
