@@ -281,6 +281,7 @@ class World:
             await self.pause(number, False)
         await self.reap(0)
         await self.work(0)
+        await self.repeat()
         for number in range(COLLECTORS):
             await self.signal(number, "stop", "the end")
         await self.work(0)
