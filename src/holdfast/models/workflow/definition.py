@@ -53,7 +53,7 @@ class Workflow(Generic[P, R]):
         if not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"@app.workflow takes an `async def`, not {function!r}")
         self.fn = function
-        self.name = check_name(name or function.__qualname__.replace(".<locals>", ""))
+        self.name = check_name(function.__qualname__.replace(".<locals>", "") if name is None else name)
         if not list(inspect.signature(function).parameters):
             raise DefinitionError(
                 f"the workflow {self.name} must take its context first: async def {self.name}(ctx, ...)"

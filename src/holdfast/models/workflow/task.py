@@ -73,7 +73,7 @@ class Task(Generic[P, R]):
         if not callable(function) or inspect.isclass(function):
             raise DefinitionError(f"@app.task takes a function, not {function!r}")
         self.fn = function
-        self.name = check_name(name or function.__qualname__.replace(".<locals>", ""))
+        self.name = check_name(function.__qualname__.replace(".<locals>", "") if name is None else name)
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(function, self.name, skip=self.skipped)
         self.resources: tuple[tuple[str, type], ...] = self.signature.resources

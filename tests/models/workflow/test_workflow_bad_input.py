@@ -1,0 +1,333 @@
+"""Bad input: typed errors at the call, with the remedy (issue 3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, Promise, RetryPolicy, Status, TaskFailed
+from holdfast.core.errors import (
+    CallNotAllowedError,
+    ConfigurationError,
+    DefinitionError,
+    HoldfastError,
+    InvalidArgumentError,
+    PayloadError,
+)
+from tests.models.workflow.kit import Rig
+
+app = App("bad-input", store="unused.db")
+untyped: Any = app
+
+
+def test_a_workflow_is_a_coroutine_function() -> None:
+    def plain(ctx: Context) -> int:
+        return 1
+
+    async def generator(ctx: Context) -> AsyncIterator[int]:
+        yield 1
+
+    for function in (plain, generator, 7):
+        with pytest.raises(DefinitionError, match="async def"):
+            untyped.workflow(function)
+
+
+def test_a_workflow_takes_its_context_first() -> None:
+    async def nothing() -> int:
+        return 1
+
+    with pytest.raises(DefinitionError, match="context first"):
+        untyped.workflow(nothing)
+
+
+@pytest.mark.parametrize("kind", ["*args", "**kwargs"])
+def test_variable_arguments_are_refused(kind: str) -> None:
+    async def many(ctx: Context, *args: int) -> int:
+        return 1
+
+    async def named(ctx: Context, **kwargs: int) -> int:
+        return 1
+
+    with pytest.raises(DefinitionError, match="use a list or a dict"):
+        app.workflow(many if kind == "*args" else named)
+
+
+def test_an_annotation_that_cannot_be_read_is_refused() -> None:
+    async def work(ctx: Context, order: Unknown) -> int:  # type: ignore[name-defined]  # noqa: F821
+        return 1
+
+    with pytest.raises(DefinitionError, match="import the names"):
+        app.workflow(work)
+
+
+def test_a_task_is_a_function() -> None:
+    class Thing:
+        pass
+
+    for bad in (Thing, 7):
+        with pytest.raises(DefinitionError, match="takes a function"):
+            untyped.task(bad)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"effects": "sometimes"}, "at_least_once"),
+        ({"executor": "process"}, "event loop"),
+        ({"executor": "elsewhere"}, "'thread' or 'process'"),
+        ({"timeout": -1}, "timeout"),
+        ({"heartbeat_timeout": "soon"}, "heartbeat_timeout"),
+        ({"queue": ""}, "queue"),
+        ({"priority": 10**9}, "priority"),
+        ({"name": ""}, "name"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_bad_settings_of_a_task_are_found_where_they_are_written(settings: dict[str, Any], message: str) -> None:
+    async def work() -> int:
+        return 1
+
+    with pytest.raises(HoldfastError, match=message):
+        App("settings", store="unused.db").task(**settings)(work)
+
+
+def test_a_process_task_must_be_importable() -> None:
+    def work() -> int:
+        return 1
+
+    with pytest.raises(DefinitionError, match="importable"):
+        app.task(executor="process")(work)
+
+
+def test_a_name_is_declared_once() -> None:
+    twice = App("twice", store="unused.db")
+
+    async def work(ctx: Context) -> None:
+        return None
+
+    twice.workflow(name="work")(work)
+    with pytest.raises(DefinitionError, match="declared twice"):
+        twice.workflow(name="work")(work)
+    twice.workflow(name="work", version=2)(work)
+
+
+async def test_wrong_arguments_are_found_at_the_start_and_at_the_call(rig: Rig) -> None:
+    @rig.app.task
+    async def add(first: int, second: int = 1) -> int:
+        return first + second
+
+    @rig.app.workflow
+    async def work(ctx: Context, number: int) -> list[str]:
+        seen = []
+        for arguments in ((), (1, 2, 3)):
+            try:
+                await add(*arguments)
+            except InvalidArgumentError as error:
+                seen.append(str(error))
+        return seen
+
+    with pytest.raises(InvalidArgumentError, match="cannot be called like this"):
+        await work.start()  # type: ignore[call-arg]
+    with pytest.raises(InvalidArgumentError, match="cannot be called like this"):
+        await work.start(1, other=2)  # type: ignore[call-arg]
+    seen = await rig.result(await work.start(1))
+    assert len(seen) == 2
+    assert all("cannot be called like this" in line for line in seen)
+
+
+async def test_arguments_that_no_longer_decode_strand_the_run(rig: Rig) -> None:
+    """The code changed under it; the right code can go on."""
+
+    def declare(target: App, annotation: Any) -> Any:
+        async def work(ctx: Context, number: Any) -> Any:
+            return number
+
+        work.__annotations__["number"] = annotation
+        return target.workflow(name="work")(work)
+
+    handle = await declare(rig.app, str).start("seven")
+    new_app = rig.another_app()
+    declare(new_app, int)
+    await (await rig.make_worker(new_app)).run_until_idle()
+    assert await rig.status(handle) is Status.STRANDED
+    await handle.resume()
+    await (await rig.make_worker(rig.app)).run_until_idle()
+    assert await handle.result() == "seven"
+
+
+async def test_a_result_that_cannot_be_written_fails_once(rig: Rig) -> None:
+    """Not encodable, or too large: trying again would not help."""
+    small = Rig(rig.stores, payload_limit=1000)
+    ran: list[str] = []
+
+    @small.app.task
+    async def produce(how: str) -> Any:
+        ran.append(how)
+        return "x" * 2000 if how == "large" else object()
+
+    @small.app.workflow
+    async def work(ctx: Context) -> list[str]:
+        seen = []
+        for how in ("large", "strange"):
+            try:
+                await produce(how)
+            except TaskFailed as error:
+                seen.append(str(error))
+        return seen
+
+    @small.app.workflow
+    async def large(ctx: Context) -> str:
+        return "x" * 2000
+
+    handle = await work.start()
+    failed = await large.start()
+    await small.run()
+    for _ in range(20):
+        await small.advance(600)
+        await small.run()
+    seen = await handle.result()
+    assert "1,000" in seen[0]
+    assert ran == ["large", "strange"]
+    assert await small.status(failed) is Status.FAILED
+    error = await failed.error()
+    assert error is not None
+    assert "1,000" in error.message
+    await small.close()
+
+
+async def test_an_argument_that_is_too_large_is_found_at_the_call(rig: Rig) -> None:
+    small = Rig(rig.stores, payload_limit=1000)
+
+    @small.app.task
+    async def swallow(text: str) -> None:
+        return None
+
+    @small.app.workflow
+    async def work(ctx: Context) -> str:
+        try:
+            await swallow("x" * 2000)
+        except PayloadError as error:
+            return str(error)
+        return "no error"
+
+    assert "1,000" in await small.result(await work.start())
+    await small.close()
+
+
+async def test_what_invoke_refuses(rig: Rig) -> None:
+    """A function that is not registered, a class, a value: nothing of it is called."""
+    called: list[str] = []
+
+    async def plain() -> None:
+        called.append("plain")
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[str]:
+        seen = []
+        for bad in (plain, dict, 7, None):
+            try:
+                await ctx.invoke(bad)  # type: ignore[call-overload]
+            except InvalidArgumentError as error:
+                seen.append(str(error))
+        return seen
+
+    seen = await rig.result(await work.start())
+    assert len(seen) == 4
+    assert all("@app.task" in line for line in seen)
+    assert called == []
+
+
+async def test_a_workflow_is_not_called_outside_a_body(rig: Rig) -> None:
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        return None
+
+    with pytest.raises(CallNotAllowedError, match="start it with"):
+        await work()
+
+
+async def test_a_context_and_its_promises_belong_to_their_body(rig: Rig) -> None:
+    """Used from a task, from another body or after the end, they say so and record nothing."""
+    leaked: list[tuple[Context, Promise[int]]] = []
+    seen: list[str] = []
+
+    @rig.app.task
+    async def add(number: int) -> int:
+        for ctx, promise in leaked:
+            for use in (ctx.now, ctx.random, ctx.uuid, partial(ctx.sleep, 1), ctx.join_set):
+                try:
+                    use()
+                except CallNotAllowedError as error:
+                    seen.append(str(error))
+            try:
+                await promise
+            except CallNotAllowedError as error:
+                seen.append(str(error))
+        return number
+
+    @rig.app.workflow
+    async def leak(ctx: Context) -> int:
+        promise = ctx.invoke(add, 1)
+        leaked.append((ctx, promise))
+        await promise
+        return await add(2)
+
+    handle = await leak.start()
+    assert await rig.result(handle) == 2
+    assert len(seen) == 12
+    assert len([line for line in await rig.lines(handle) if "Scheduled" in line]) == 2
+
+
+@pytest.mark.parametrize("duration", [-1, "soon", None, float("nan"), timedelta(seconds=-1)], ids=str)
+async def test_a_sleep_of_no_length_is_refused(rig: Rig, duration: Any) -> None:
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        try:
+            await ctx.sleep(duration)
+        except InvalidArgumentError as error:
+            return str(error)
+        return "no error"
+
+    assert "duration of sleep" in await rig.result(await work.start())
+
+
+@pytest.mark.parametrize("name", ["", None, 7], ids=str)
+async def test_a_patch_and_a_published_value_have_names(rig: Rig, name: Any) -> None:
+    @rig.app.workflow
+    async def work(ctx: Context) -> int:
+        refused = 0
+        for use in (lambda: ctx.patched(name), lambda: ctx.publish(name, 1)):
+            try:
+                use()
+            except InvalidArgumentError:
+                refused += 1
+        return refused
+
+    assert await rig.result(await work.start()) == 2
+
+
+def test_an_app_without_definitions_cannot_work() -> None:
+    with pytest.raises(ConfigurationError, match="declares nothing"):
+        App("empty", store="unused.db").runners()
+
+
+async def test_a_workflow_that_raises_fails_with_the_error_and_its_line(rig: Rig) -> None:
+    @rig.app.task(retry=RetryPolicy(max_attempts=1))
+    async def broken() -> None:
+        raise ValueError("deep down")
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        await broken()
+
+    handle = await work.start()
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    error = await handle.error()
+    assert error is not None
+    assert "deep down" in error.message
+    assert (await rig.lines(handle))[-1] == "ExecutionFailed user:TaskFailed"
