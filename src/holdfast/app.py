@@ -13,6 +13,7 @@ from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import ConfigurationError, InvalidArgumentError
 from holdfast.core.identity import IdQuery, PromiseId, check_name
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.status import Status
 from holdfast.engine.lifespan import Lifespan
 from holdfast.engine.runner import Runner
 from holdfast.engine.settings import WorkerSettings
@@ -34,7 +35,7 @@ from holdfast.models.workflow.task_runner import TaskRunner
 from holdfast.models.workflow.transaction import Transaction
 from holdfast.store import store_from_url
 from holdfast.store.base import Store
-from holdfast.store.values import QueueSettings, Retention
+from holdfast.store.values import ExecutionFilter, QueueSettings, Retention
 from holdfast.sync import SyncApp
 
 DATABASE_VARIABLE: Final = "HOLDFAST_DATABASE"
@@ -277,6 +278,22 @@ class App:
         """
         chosen = Options().updated(**options)
         return await NamedStarter(self._connection, check_name(name), chosen).start({} if value is None else value)
+
+    async def search(
+        self,
+        attributes: Mapping[str, str | int | float | bool],
+        *,
+        name: str | None = None,
+        statuses: Sequence[Status] = (),
+        limit: int = 100,
+    ) -> list[Handle[Any]]:
+        """The newest executions that have all these attributes (`.options(attributes=...)`, `ctx.set_attributes`)."""
+        Options(attributes=attributes).encoded_attributes()
+        if not attributes:
+            raise InvalidArgumentError("search needs at least one attribute to look for")
+        where = ExecutionFilter(name=name, statuses=tuple(statuses), attributes=dict(attributes))
+        page = await (await self._connection.store()).browse(where, limit)
+        return [Handle(self._connection, PromiseId.from_bytes(view.promise), name=view.name) for view in page.items]
 
     async def register(self) -> None:
         """Tell the ledger what is declared here, for starts by name; every worker does it when it is made."""

@@ -203,6 +203,15 @@ class Handle(Generic[ResultT]):
         """What a machine with `history=True` did, step by step."""
         return await (await self._connection.store()).history((await self.resolve()).to_bytes())
 
+    async def published(self) -> dict[str, Any]:
+        """What the workflow shows of itself with `ctx.publish`, as of its last commit."""
+        store = await self._connection.store()
+        view = await store.get((await self.newest()).to_bytes())
+        if view is None:
+            raise self._unknown()
+        shown: dict[str, Any] = codec_for(Any).decode(view.published or "{}")
+        return shown
+
     async def error(self) -> ErrorRecord | None:
         """The last error that was recorded."""
         text = (await self.describe()).error

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Raw, Struct
+from msgspec.json import encode as encode_json
 
 from holdfast.core.status import Status
 
@@ -313,6 +314,7 @@ class ExecutionFilter(Struct, frozen=True, kw_only=True):
     queue: str | None = None
     statuses: tuple[Status, ...] = ()
     parent: bytes | None = None
+    attributes: Mapping[str, str | int | float | bool] | None = None  # it has all of these
 
 
 class Page(Struct, frozen=True):
@@ -328,6 +330,10 @@ class Retention(Struct, frozen=True, kw_only=True):
     age_seconds: float
     queue: str | None = None
     name: str | None = None
+
+
+def attributes_json(attributes: Mapping[str, str | int | float | bool]) -> str:
+    return encode_json(attributes).decode()
 
 
 Counts = Mapping[Status, int]

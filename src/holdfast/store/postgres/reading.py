@@ -11,7 +11,7 @@ from holdfast.core.identity import IdQuery
 from holdfast.core.status import PARKED, Status
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import Row, transition_of, view_of, views_in_order
-from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition
+from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition, attributes_json
 
 IDLE = PARKED | {Status.STRANDED, Status.DELEGATED}
 _AFTER_ALL = 2**63 - 1
@@ -35,9 +35,12 @@ class Reading(Ledger):
 
     async def count(self, where: ExecutionFilter) -> dict[Status, int]:
         statuses = [status.value for status in where.statuses] or None
-        rows = await self._rows(
-            "count executions", "count_by_status", where.kind, where.name, where.queue, where.parent, statuses
-        )
+        common = (where.kind, where.name, where.queue, where.parent, statuses)
+        if where.attributes:
+            wanted = attributes_json(where.attributes)
+            rows = await self._rows("count executions", "count_attributes", *common, wanted)
+        else:
+            rows = await self._rows("count executions", "count_by_status", *common)
         return {Status(row["status"]): row["count"] for row in rows}
 
     async def children(self, promise: bytes, barrier_round: int | None = None) -> list[ExecutionView]:
@@ -54,7 +57,11 @@ class Reading(Ledger):
 
     async def browse(self, where: ExecutionFilter, limit: int, cursor: str | None = None) -> Page:
         common = (_before(cursor), where.kind, where.name, where.queue, where.parent, limit + 1)
-        if where.statuses:
+        if where.attributes:
+            statuses = [status.value for status in where.statuses] or None
+            wanted = attributes_json(where.attributes)
+            rows = await self._rows("search executions", "browse_attributes", *common, wanted, statuses)
+        elif where.statuses:
             parts = [await self._browse_status(status, common) for status in dict.fromkeys(where.statuses)]
             rows = sorted(chain.from_iterable(parts), key=lambda row: -int(row["id"]))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from struct import pack
 from typing import Final, TypeAlias
 
@@ -13,7 +14,7 @@ from holdfast.core.identity import PATH_NUMBER_BYTES, ROOT_BYTES, IdQuery
 from holdfast.core.status import Status
 from holdfast.store.sqlite.rows import STATUS, TEXT, names_json, view_of
 from holdfast.store.sqlite.statements import SQL
-from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition, WorkerInfo
+from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition, WorkerInfo, attributes_json
 
 Db: TypeAlias = sqlite3.Connection
 
@@ -44,7 +45,9 @@ def browse(db: Db, where: ExecutionFilter, limit: int, cursor: str | None) -> Pa
         names_json(TEXT[status] for status in statuses) if statuses else None,
         limit + 1,
     )
-    if where.parent is not None:
+    if where.attributes:
+        found = db.execute(SQL["browse_attributes"], (*parameters, *_wanted(where.attributes), where.parent)).fetchall()
+    elif where.parent is not None:
         found = db.execute(SQL["browse_children"], (*parameters, where.parent)).fetchall()
     elif statuses and statuses <= _RARE:
         found = db.execute(SQL["browse_rare"], parameters).fetchall()
@@ -65,7 +68,9 @@ def _after_cursor(cursor: str | None) -> int:
 def count(db: Db, where: ExecutionFilter) -> dict[Status, int]:
     statuses = names_json(TEXT[status] for status in where.statuses) if where.statuses else None
     narrow = (where.kind, where.name, where.queue, statuses)
-    if where.parent is not None:
+    if where.attributes:
+        found = db.execute(SQL["count_attributes"], (*narrow, *_wanted(where.attributes), where.parent)).fetchall()
+    elif where.parent is not None:
         found = db.execute(SQL["count_children_by_status"], (*narrow, where.parent)).fetchall()
     elif where.kind is where.name is where.queue is None:
         found = db.execute(SQL["count_all"]).fetchall()
@@ -77,6 +82,13 @@ def count(db: Db, where: ExecutionFilter) -> dict[Status, int]:
         if number and (not where.statuses or status in where.statuses):
             counts[status] = counts.get(status, 0) + number
     return counts
+
+
+def _wanted(attributes: Mapping[str, str | int | float | bool]) -> tuple[str, str | float | bytes, str]:
+    """The first attribute, by which rows are found, and all of them."""
+    name, value = next(iter(attributes.items()))
+    bound: str | float | bytes = (b"\x01" if value else b"\x00") if isinstance(value, bool) else value
+    return name, bound, attributes_json(attributes)
 
 
 def children(db: Db, promise: bytes, barrier_round: int | None) -> list[ExecutionView]:

@@ -100,6 +100,9 @@ create index executions_regretted on {schema}.executions (status, id) where stat
 create index executions_idle on {schema}.executions (queue, status, id)
   where status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated')
     or (status = 'runnable' and (paused or key_blocked));
+-- What executions are searched by. The column itself is json, which comes back as it was given.
+create index executions_attributes on {schema}.executions using gin ((attributes::jsonb) jsonb_path_ops)
+  where attributes is not null;
 -- The seed's unique_guard: the key, while it is occupied. As the condition of the index and not as a stored column,
 -- which PostgreSQL would compute anew at every update, a fifth of its cost.
 create unique index executions_unique_guard on {schema}.executions (unique_key)

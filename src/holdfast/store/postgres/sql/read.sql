@@ -21,6 +21,23 @@ where id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name 
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
 order by id desc limit $6
 
+-- name: browse_attributes
+select {view} from {schema}.executions
+where attributes is not null and attributes::jsonb @> $7::jsonb
+  and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+  and ($4::text is null or queue = $4)
+  and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
+  and ($8::text[] is null or status = any ($8::text[]::{schema}.status[]))
+order by id desc limit $6
+
+-- name: count_attributes
+select status::text, count(*) from {schema}.executions
+where attributes is not null and attributes::jsonb @> $6::jsonb
+  and ($1::text is null or kind = $1) and ($2::text is null or name = $2) and ($3::text is null or queue = $3)
+  and ($4::bytea is null or parent_id = (select id from {schema}.executions where promise = $4))
+  and ($5::text[] is null or status = any ($5::text[]::{schema}.status[]))
+group by status
+
 -- name: browse_status
 -- One of done, failed, cancelled, executing: as a literal, so that a partial index fits.
 select {view} from {schema}.executions

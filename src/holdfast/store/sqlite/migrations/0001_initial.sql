@@ -107,6 +107,37 @@ begin
   update executions set unique_released = 1 where id = new.id;
 end;
 
+-- What executions are searched by: one row an attribute, kept by the triggers. A truth value is a blob here, so that it
+-- is no number.
+create table attributes (
+  name         text    not null,
+  value        any     not null,
+  execution_id integer not null,
+  primary key (name, value, execution_id)
+) strict, without rowid;
+
+create index attributes_execution on attributes (execution_id);
+
+create trigger attributes_insert after insert on executions when new.attributes is not null
+begin
+  insert into attributes (name, value, execution_id)
+  select key, case type when 'true' then x'01' when 'false' then x'00' else value end, new.id
+  from json_each(new.attributes);
+end;
+
+create trigger attributes_update after update of attributes on executions when new.attributes is not old.attributes
+begin
+  delete from attributes where execution_id = new.id;
+  insert into attributes (name, value, execution_id)
+  select key, case type when 'true' then x'01' when 'false' then x'00' else value end, new.id
+  from json_each(coalesce(new.attributes, '{}'));
+end;
+
+create trigger attributes_delete after delete on executions when old.attributes is not null
+begin
+  delete from attributes where execution_id = old.id;
+end;
+
 create table signals (
   -- autoincrement: the order of delivery, and an id that a claim holds never means another signal
   id          integer primary key autoincrement,

@@ -73,6 +73,37 @@ where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) 
   )
 order by e.id desc limit ?6;
 
+-- Through the rows of the first attribute; the others are looked up.
+-- name: browse_attributes
+select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
+  e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
+  e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
+  e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
+  e.successor, e.id
+from attributes a join executions e on e.id = a.execution_id
+where a.name = ?7 and a.value = ?8 and a.execution_id < ?1 and (?2 is null or e.kind = ?2)
+  and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
+  and (?5 is null or e.status in (select value from json_each(?5)))
+  and (?10 is null or e.parent_id = (select id from executions where promise = ?10))
+  and not exists (
+    select 1 from json_each(?9) w where not exists (
+      select 1 from attributes b where b.execution_id = e.id and b.name = w.key
+        and b.value = case w.type when 'true' then x'01' when 'false' then x'00' else w.value end))
+order by a.execution_id desc limit ?6;
+
+-- name: count_attributes
+select e.status, count(*) from attributes a join executions e on e.id = a.execution_id
+where a.name = ?5 and a.value = ?6 and (?1 is null or e.kind = ?1)
+  and (?2 is null or e.name = ?2) and (?3 is null or e.queue = ?3)
+  and (?4 is null or e.status in (select value from json_each(?4)))
+  and (?8 is null or e.parent_id = (select id from executions where promise = ?8))
+  and not exists (
+    select 1 from json_each(?7) w where not exists (
+      select 1 from attributes b where b.execution_id = e.id and b.name = w.key
+        and b.value = case w.type when 'true' then x'01' when 'false' then x'00' else w.value end))
+group by e.status;
+
 -- name: browse_children
 select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,

@@ -1,0 +1,74 @@
+"""Searching by attributes, and what a workflow shows of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Context, Status
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.store.base import Store
+from holdfast.store.values import ExecutionFilter, Retention
+from holdfast.testing.hand import Hand, done, row
+from tests.models.workflow.kit import Rig
+
+
+async def test_a_workflow_is_found_by_what_it_says_of_itself(rig: Rig) -> None:
+    @rig.app.workflow
+    async def order(ctx: Context, city: str) -> None:
+        ctx.set_attributes(city=city, paid=False)
+        await ctx.signal("paid")
+        ctx.set_attributes(paid=True)
+
+    ulm = await order.options(attributes={"customer": 7}).start("Ulm")
+    bonn = await order.options(attributes={"customer": 8}).start("Bonn")
+    await rig.run()
+    await ulm.signal("paid")
+    await rig.run()
+    search = rig.app.search
+    assert [handle.id for handle in await search({"city": "Ulm"})] == [ulm.id]
+    assert [handle.id for handle in await search({"paid": False})] == [bonn.id]
+    assert [handle.id for handle in await search({"customer": 7, "paid": True})] == [ulm.id]
+    assert await search({"customer": 7, "paid": False}) == []
+    assert await search({"city": "Ulm"}, statuses=[Status.FAILED]) == []
+    with pytest.raises(InvalidArgumentError):
+        await search({})
+
+
+async def test_values_of_different_types_are_different(store: Store) -> None:
+    values = ["1", "true", '"1"', '"true"']
+    await store.insert([row(str(at), attributes=f'{{"a":{value}}}') for at, value in enumerate(values)])
+    for wanted in (1, True, "1", "true"):
+        where = ExecutionFilter(attributes={"a": wanted})
+        assert len((await store.browse(where, 10)).items) == 1
+        assert await store.count(where) == {Status.RUNNABLE: 1}
+    assert (await store.browse(ExecutionFilter(attributes={"a": False}), 10)).items == []
+
+
+async def test_pages_go_on_where_the_last_one_ended(store: Store) -> None:
+    await store.insert([row(str(number), attributes='{"a":1,"b":2}') for number in range(5)])
+    where = ExecutionFilter(attributes={"a": 1, "b": 2})
+    first = await store.browse(where, 3)
+    rest = await store.browse(where, 3, first.cursor)
+    assert (len(first.items), len(rest.items), rest.cursor) == (3, 2, None)
+
+
+async def test_what_is_deleted_is_found_no_more(hand: Hand, store: Store) -> None:
+    await hand.apply(await hand.take(row("a", attributes='{"a":1}')), done())
+    await store.purge(Retention(age_seconds=0), 10)
+    assert await store.count(ExecutionFilter(attributes={"a": 1})) == {}
+
+
+async def test_published_values_are_read_from_outside(rig: Rig) -> None:
+    @rig.app.workflow
+    async def job(ctx: Context) -> None:
+        ctx.publish("progress", {"done": 3})
+        await ctx.signal("go")
+        ctx.publish("progress", {"done": 4})
+
+    handle = await job.start()
+    assert await handle.published() == {}
+    await rig.run()
+    assert await handle.published() == {"progress": {"done": 3}}
+    await handle.signal("go")
+    await rig.run()
+    assert await handle.published() == {"progress": {"done": 4}}
