@@ -232,7 +232,11 @@ declare
   v_round int[];
   v_runnable int[] := '{}';  -- positions that go on at once instead of parking
   v_ready bigint[] := '{}';  -- ids whose barrier is open at once
-  v_empty int[];
+  v_empty int[];             -- positions whose new barrier has nobody to wait for
+  v_only int[];
+  v_found record;
+  v_freed bigint[];
+  v_freed_keys text[];
   v_waits int[] := '{}';     -- children that a parking row has still to wait for; null: as its new barrier says
   v_asked text[];
   v record;
@@ -273,42 +277,13 @@ begin
       select target_id, dedup_key from consumed where dedup_key like 'u:%' on conflict do nothing;
   end if;
 
-  if p_spawn_ord <> '{}' or p_child_ord <> '{}' then
-    unspawned := array(select distinct o from unnest(p_spawn_ord || p_child_ord) o where o = any (v_barred));
-    select array_agg(i.ord), array_agg(i.promise), array_agg(i.collided), array_agg(i.key_conflict)
-    into child_position, child_promise, child_collided, child_conflict
-    from {schema}.insert_1(
-      p_promise, p_kind, p_name, p_version, p_handler, p_first_step, p_first_state, p_input_hash, p_queue, p_priority,
-      p_partition_key, p_start_delay, p_at, p_unique_key, p_unique_scope, p_child_digest, p_attributes, p_paused,
-      p_idempotency_key, p_reports, p_cleans_up, p_deadline, p_rank,
-      array(select p_id[c] from unnest(p_child_ord) c),
-      -- Of no round: it reports by itself.
-      array(select case when c = any (p_spawn_ord) then v_round[c] + 1 end from unnest(p_child_ord) c),
-      array(select n.position::int from unnest(p_child_ord) with ordinality n(ord, position)
-            where n.ord = any (v_live) and n.ord <> all (v_barred))
-    ) i;
-    with spawned as (
-      select s.ord, s.quorum, coalesce(c.tried, 0) as tried, coalesce(c.created, 0) as created
-      from unnest(p_spawn_ord, p_spawn_quorum) s(ord, quorum) left join (
-        select n.ord, count(*)::int as tried,
-          count(*) filter (where child_position is null or n.position::int <> all (child_position))::int as created
-        from unnest(p_child_ord) with ordinality n(ord, position) group by n.ord
-      ) c on c.ord = s.ord
-      where s.ord = any (v_live) and s.ord <> all (v_barred)
-    ), opened as (
-      update {schema}.executions e
-      set barrier_round = e.barrier_round + 1, next_child = e.next_child + s.tried,
-        children_pending = least(s.created, coalesce(s.quorum, s.created))
-      from spawned s where e.id = p_id[s.ord]
-      returning s.ord, e.id, e.children_pending
-    )
-    select coalesce(array_agg(ord), '{}'), coalesce(array_agg(id), '{}') into v_empty, v_ready
-    from opened where children_pending = 0;
-    v_runnable := array(select o from unnest(v_empty) o where p_status[o] not in ('done', 'failed', 'cancelled'));
-    woke := child_position is null or cardinality(child_position) < cardinality(p_promise);
-  end if;
-
+  unspawned := array(select distinct o from unnest(p_spawn_ord || p_child_ord) o where o = any (v_barred));
   if p_continue_ord <> '{}' then
+    -- Before the old row ends: then its unique key would be free for others.
+    v_only := array(
+      select n.position::int from unnest(p_child_ord, p_promise) with ordinality n(ord, promise, position)
+      where n.ord = any (v_live) and n.promise = any (p_continue_to));
+    {include insert_children}
     perform {schema}.continue_1(p_id[c.ord], c.promise) from unnest(p_continue_ord, p_continue_to) c(ord, promise)
       where c.ord = any (v_live);
   end if;
@@ -358,6 +333,46 @@ begin
   if v_ready <> '{}' then
     update {schema}.executions set children_ready = true
     where id = any (v_ready) and status not in ('done', 'failed', 'cancelled');
+  end if;
+
+  -- After the own rows, so that a unique key that one of them gave up is free for a child.
+  if p_child_ord <> '{}' then
+    v_only := array(
+      select n.position::int from unnest(p_child_ord, p_promise) with ordinality n(ord, promise, position)
+      where n.ord = any (v_live) and n.ord <> all (v_barred) and n.promise <> all (p_continue_to));
+    {include insert_children}
+    woke := woke or child_position is null or cardinality(child_position) < cardinality(p_promise);
+  end if;
+  if p_spawn_ord <> '{}' then
+    with spawned as (
+      select s.ord, coalesce(c.tried, 0) as tried,
+        least(coalesce(c.created, 0), coalesce(s.quorum, c.created, 0)) as pending
+      from unnest(p_spawn_ord, p_spawn_quorum) s(ord, quorum) left join (
+        select n.ord, count(*)::int as tried,
+          count(*) filter (where child_position is null or n.position::int <> all (child_position))::int as created
+        from unnest(p_child_ord) with ordinality n(ord, position) group by n.ord
+      ) c on c.ord = s.ord
+      where s.ord = any (v_live) and s.ord <> all (v_barred)
+    ), opened as (
+      -- Nobody to wait for: it goes on at once, whatever it asked for, unless it has ended.
+      update {schema}.executions e
+      set barrier_round = e.barrier_round + 1, next_child = e.next_child + s.tried, children_pending = s.pending,
+        status = case when s.pending = 0 and e.ended_at is null then 'runnable' else e.status end,
+        locked_by = case when s.pending > 0 then e.locked_by end,
+        eligible_at = case when s.pending = 0 and e.ended_at is null then v_now else e.eligible_at end,
+        wake_at = case when s.pending > 0 then e.wake_at end,
+        children_ready = e.children_ready or (s.pending = 0 and e.ended_at is null)
+      from spawned s where e.id = p_id[s.ord]
+      returning s.ord, e.id, e.partition_key, e.status = 'runnable' and s.pending = 0 as goes_on
+    )
+    select array_agg(o.ord), array_agg(o.id) filter (where o.partition_key is not null),
+      array_agg(o.partition_key) filter (where o.partition_key is not null)
+    into v_empty, v_freed, v_freed_keys
+    from opened o where o.goes_on;
+    woke := woke or v_empty is not null;
+    select odd || array_agg(o), odd_status || array_agg('runnable'::text), odd_cancel || array_agg(false)
+    into odd, odd_status, odd_cancel
+    from unnest(v_empty) o where o <> all (coalesce(odd, '{}'));
   end if;
 
   if p_journal_ord <> '{}' then
@@ -417,7 +432,8 @@ begin
     perform {schema}.carry_inbox_1(p_id[c.ord], c.promise) from unnest(p_continue_ord, p_continue_to) c(ord, promise)
       where c.ord = any (v_live);
   end if;
-  perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, woke, v.stranded);
+  perform {schema}.finish_1(
+    v_now, v.ended, v.freed || v_freed, v.freed_keys || v_freed_keys, woke, v.stranded);
   if v.live is not null then
     select c.positions, c.counts into inbox, inbox_count from {schema}.inbox_counts_1(p_id, v.live) c;
   end if;
