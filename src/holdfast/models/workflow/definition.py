@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from holdfast.core.codec import fingerprint
 from holdfast.core.errors import CallNotAllowedError, ConfigurationError, DefinitionError
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
+from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.failures import exception_of
@@ -90,10 +91,10 @@ class Workflow(Generic[P, R]):
     def options(self, **options: Any) -> FunctionStarter[P, R]:
         return self._make_starter(self).options(**options)
 
-    async def start(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         return await self._make_starter(self).start(*args, **kwargs)
 
-    async def start_many(self, inputs: Any) -> Any:
+    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R] | Collision]:
         return await self._make_starter(self).start_many(inputs)
 
     # ------------------------------------------------------------------ as a callee

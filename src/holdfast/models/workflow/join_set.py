@@ -8,7 +8,7 @@ from typing import Generic, ParamSpec, TypeVar
 
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
 from holdfast.models.workflow.callee import is_callee
-from holdfast.models.workflow.promise import CallPromise, Completed, Wait
+from holdfast.models.workflow.promise import CallPromise, Completed, Promise, Wait
 from holdfast.models.workflow.session import Session
 
 P = ParamSpec("P")
@@ -32,9 +32,7 @@ class JoinSet(Generic[T]):
         """How many results are left to take."""
         return len(self._members)
 
-    def submit(
-        self, call: Callable[P, Awaitable[T]] | CallPromise[T], *args: P.args, **kwargs: P.kwargs
-    ) -> CallPromise[T]:
+    def submit(self, call: Callable[P, Awaitable[T]] | Promise[T], *args: P.args, **kwargs: P.kwargs) -> CallPromise[T]:
         """Begin a call as a member; or take one that was begun before."""
         self._session.must_be_current()
         if self._is_closed:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from holdfast.core.errors import DefinitionError
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.retry import RetryPolicy
+from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
@@ -136,11 +137,11 @@ class Task(Generic[P, R]):
         """How to start it alone: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, ..."""
         return self._make_starter(self).options(**options)
 
-    async def start(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start it alone, as a durable job."""
         return await self._make_starter(self).start(*args, **kwargs)
 
-    async def start_many(self, inputs: Any) -> Any:
+    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R] | Collision]:
         return await self._make_starter(self).start_many(inputs)
 
     # ------------------------------------------------------------------ as a callee
