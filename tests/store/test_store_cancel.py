@@ -43,6 +43,7 @@ async def test_what_nobody_holds_ends_at_once(stores: Stores, hand: Hand, status
     assert await stores.store.cancel([claim.promise]) == [Status.CANCELLED]
     view = await hand.view("a")
     assert (view.status, view.ended_at, view.wake_at) == (Status.CANCELLED, stores.clock.now, None)
+    assert view.awaits is None, "what has ended awaits nothing"
     assert await stores.store.inbox(claim.promise) == []
     assert await hand.pick() == []
 

@@ -259,3 +259,18 @@ async def test_a_scope_that_begins_later_never_aborts_a_pick(hand: Hand, store: 
             await hand.apply(claim, done())
             finished.add(claim.promise)
     assert finished == {promise_of("a"), promise_of("b"), promise_of("c")}
+
+
+async def test_a_park_that_did_not_park_never_left_the_scope(hand: Hand, store: Store) -> None:
+    """Section 5: it commits as runnable instead of awaiting, so that its key was occupied all the while."""
+    claim = await hand.take(unique("a", scope=("runnable", "executing")))
+    await store.deliver([NewSignal(claim.promise, "go", "1")])
+    assert (await hand.apply(claim, park("go"))).status is Status.RUNNABLE
+    assert (await hand.insert(unique("b")))[0].collided
+
+
+async def test_a_barrier_without_children_never_left_the_scope(hand: Hand) -> None:
+    """Section 11: pre-satisfied, the parent goes straight to its next step."""
+    claim = await hand.take(unique("a", scope=("runnable", "executing")))
+    assert (await hand.apply(claim, wait_children(), SpawnExecutions(()))).status is Status.RUNNABLE
+    assert (await hand.insert(unique("b")))[0].collided
