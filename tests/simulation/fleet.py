@@ -40,13 +40,13 @@ class Fleet:
         if kind is not None:
             print("\n".join(worker.output() for worker in self.workers))
 
-    def start(self, *, gate: Path | None = None) -> Process:
+    def start(self, *, gate: Path | None = None, url: str | None = None) -> Process:
         more = [] if gate is None else [str(gate)]
         worker = Process(
             *("-m", "tests.simulation.program", str(LEASE_SECONDS), *more),
             folder=ROOT,
             log=self._folder / f"worker-{len(self.workers)}.log",
-            environment={"HOLDFAST_DATABASE": self._url},
+            environment={"HOLDFAST_DATABASE": url or self._url},
         )
         self.workers.append(worker)
         return worker

@@ -74,13 +74,25 @@ async def test_killed_workers_and_a_killed_server_lose_and_repeat_nothing(
 
 
 async def test_a_frozen_worker_changes_nothing_when_it_wakes(mortal_server: PostgresServer, tmp_path: Path) -> None:
-    """SIGSTOP in the middle of its steps, for longer than its lease; SIGCONT when others have done its work."""
+    """SIGSTOP in the middle of its steps, for longer than its lease; SIGCONT when others have done its work.
+
+    It hears that its lease is lost only after it has tried to commit: until then no beat and no pick gets through.
+    """
     url, store = await open_database(mortal_server, "frozen")
     gate = tmp_path / "gate"
-    async with on_store(app, store):
+    late: list[str] = []
+
+    def judge(statement: str) -> Cut | None:
+        if not gate.exists():
+            return None
+        if "flush" in statement:
+            late.append(statement)
+        return Cut.REQUEST if not late and ("set expires_at" in statement or "pick_1" in statement) else None
+
+    async with on_store(app, store), PostgresProxy(url, judge) as proxy:
         await start_all(chains=60, trees=0, waiters=0)
         with Fleet(url, tmp_path) as fleet:
-            frozen = fleet.start(gate=gate)
+            frozen = fleet.start(gate=gate, url=proxy.url)
 
             async def holds_work() -> bool:
                 return any(worker.pid == frozen.pid and worker.executing >= 30 for worker in await store.workers())
@@ -101,6 +113,7 @@ async def test_a_frozen_worker_changes_nothing_when_it_wakes(mortal_server: Post
 
             await until(under_a_new_name, "the worker to find that it lost its lease")
             await fleet.leave()
+            assert late
             assert await snapshot(store) == before
         await check_exact(store, 60)
     await store.close()
