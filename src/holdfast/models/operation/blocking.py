@@ -52,6 +52,10 @@ class LoopThread:
             future.cancel()  # Ctrl-C while waiting: nothing goes on behind the caller's back
             raise
 
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
         if not self._loop.is_closed():
             self.run(self._cancel_rest)
@@ -73,6 +77,10 @@ class BlockingLedger:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._loop = LoopThread()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed
 
     def create_operation(
         self,
@@ -285,6 +293,9 @@ class BlockingCall(Generic[T]):
 
     def add_temp_resource(self, path: str | os.PathLike[str]) -> None:
         self._loop.run(lambda: self.call.add_temp_resource(path))
+
+    def remove_temp_resource(self, path: str | os.PathLike[str]) -> None:
+        self._loop.run(lambda: self.call.remove_temp_resource(path))
 
     def __enter__(self) -> BlockingCall[T]:
         return self

@@ -60,6 +60,13 @@ async def run_callback(what: str, report: Report, callback: Callable[[], Maybe[T
         return None
     try:
         return await resolve(callback())
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Not this task was cancelled but one that the callback waited for: the callbacks after it must run.
+        await report(f"callback {what} raised {type(error).__name__}: {error}")
+        return None
     except Exception as error:
         logger.exception("callback %s raised", what)
         await report(f"callback {what} raised {type(error).__name__}: {error}")

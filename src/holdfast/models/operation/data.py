@@ -93,9 +93,9 @@ def encode(data: LedgerData) -> bytes:
     }
     # Fields beyond the seed's appear only when they say something.
     if data.description is not None:
-        document["description"] = data.description
+        document["description"] = _unicode(data.description)
     if data.failure_reason is not None:
-        document["failureReason"] = data.failure_reason
+        document["failureReason"] = _unicode(data.failure_reason)
     if data.crashed_call_ids:
         document["crashedCallIds"] = list(data.crashed_call_ids)
     document.update({key: value for key, value in data.extra.items() if key not in document})
@@ -158,6 +158,11 @@ def parse_time(text: str) -> int:
     return to_us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
+def _unicode(text: str) -> str:
+    """Python names bytes that are no UTF-8 (in file names) by lone surrogates, which JSON cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _encode_frame(frame: StackFrame) -> dict[str, object]:
     document: dict[str, object] = {
         "callId": frame.call_id,
@@ -167,7 +172,7 @@ def _encode_frame(frame: StackFrame) -> dict[str, object]:
         "lastHeartbeat": format_time(frame.last_heartbeat_us),
         "state": frame.state.value,
         "failOnCrash": frame.fail_on_crash,
-        "description": frame.description,
+        "description": None if frame.description is None else _unicode(frame.description),
         "resources": list(frame.resources),
     }
     document.update({key: value for key, value in frame.extra.items() if key not in document})

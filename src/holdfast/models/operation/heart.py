@@ -123,6 +123,10 @@ class Heart:
                 # A full disk or a held lock: go on trying; others will judge by what they see.
                 self.last_error = error
                 logger.warning("heartbeat of operation %s failed: %s", self._part.operation_id, error)
+            except Exception as error:
+                # A bug, or a full memory: the next beat may be well, and a heart that ends cannot tell anyone.
+                self.last_error = error
+                logger.exception("heartbeat of operation %s failed", self._part.operation_id)
 
     def _pause_seconds(self) -> float:
         timing = self._part.world.timing

@@ -79,6 +79,7 @@ class Ledger:
             transactor=transactor,
         )
         self._operations: list[Operation] = []
+        self._blocking: BlockingLedger | None = None
         self._recoveries: dict[str, tuple[Recovery, asyncio.Task[bool]]] = {}
 
     @property
@@ -94,7 +95,9 @@ class Ledger:
         """The blocking facade of this ledger, for plain scripts and `multiprocessing` workers."""
         from .blocking import BlockingLedger
 
-        return BlockingLedger(self)
+        if self._blocking is None or self._blocking.is_closed:
+            self._blocking = BlockingLedger(self)
+        return self._blocking
 
     # --- operations -------------------------------------------------------------------------------------
 

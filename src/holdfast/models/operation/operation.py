@@ -191,14 +191,23 @@ class Operation(CallStarter):
         self._require_not_over()
         # Checked first without effect: resources must not be deleted for a completion that is refused.
         resources = await self._part.change(lambda transaction: self._completable(transaction).temp_resources)
-        await self._part.delete(resources)
+        deleted: set[str] = set()
 
-        def change(transaction: Transaction) -> None:
-            transaction.data = complete(self._completable(transaction), transaction.now_us)
-            transaction.event(Event.OPERATION_COMPLETED)
-            transaction.ends = True
+        def change(transaction: Transaction) -> tuple[str, ...]:
+            data = self._completable(transaction)
+            late = tuple(resource for resource in data.temp_resources if resource not in deleted)
+            if not late:
+                transaction.data = complete(data, transaction.now_us)
+                transaction.event(Event.OPERATION_COMPLETED)
+                transaction.ends = True
+            return late
 
-        await self._part.change(change)
+        while True:
+            await self._part.delete(resources)
+            deleted.update(resources)
+            resources = await self._part.change(change)
+            if not resources:
+                break
         await self._heart.stop()
         await prune(self._part)
         self._part.finish()

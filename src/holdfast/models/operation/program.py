@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -96,8 +97,11 @@ def _die_with_parent() -> Callable[[], None] | None:
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up before the fork, where little is allowed
+    parent = os.getpid()
 
     def set_death_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died in between
+            os.kill(os.getpid(), signal.SIGTERM)
 
     return set_death_signal

@@ -19,6 +19,10 @@ from .filesystem import FileSystem
 def check_resource(path: str | os.PathLike[str], base_path: Path, roots: Sequence[Path]) -> str:
     """The absolute form of `path`, if it may be deleted on its owner's behalf."""
     resource = Path(os.path.abspath(path))
+    try:
+        str(resource).encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"temp resource {str(resource)!r} is not UTF-8, which the ledger file is") from None
     if not _is_allowed(resource, base_path, roots):
         raise InvalidArgumentError(
             f"temp resource {resource} is outside the folders where cleanup may delete "
