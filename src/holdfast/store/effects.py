@@ -112,7 +112,11 @@ Effect: TypeAlias = (
 
 
 class Commit(Struct, frozen=True, gc=False):
-    """The first effect is always the `AdvanceExecution`: every commit moves the row's revision."""
+    """The first effect is always the `AdvanceExecution`: every commit moves the row's revision.
+
+    Where a cancel was requested, a commit that would park or delay the row makes it runnable instead. A row that
+    `cleans_up` may park once its holder knows: `claim.cancel_requested`, which the holder sets after such a receipt.
+    """
 
     claim: ExecutionClaim
     effects: tuple[Effect, ...]
