@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Await, Done, Machine, MachineContext, Next, Outcome, Replay, Status, step
+from holdfast import Await, Child, Done, Machine, MachineContext, Next, Outcome, Replay, ScheduleChildren, Status, step
 from holdfast.store.values import Delivery
 from tests.engine.rig import Rig
 from tests.models.machine.waiting import Log, go_on, names
@@ -66,6 +66,30 @@ async def test_progress_consumes_exactly_what_was_received(rig: Rig) -> None:
     await rig.run()
     assert late == ["late"]
     assert await handle.result() == ["late"]
+
+
+async def test_spawning_children_consumes_what_was_received(rig: Rig) -> None:
+    """Section 5: `:schedule_childs` is progress like `:next`."""
+
+    @rig.app.machine
+    class Spawns(Machine[int]):
+        @step(initial=True)
+        async def ask(self, ctx: MachineContext[int]) -> Outcome:
+            return Done() if ctx.state else Await("go", self.woken, ctx.state)
+
+        @step
+        async def woken(self, ctx: MachineContext[int]) -> Outcome:
+            return ScheduleChildren(self.joined, [Child("Spawns", 1)], ctx.state)
+
+        @step
+        async def joined(self, ctx: MachineContext[int]) -> Outcome:
+            return Done([signal.name for signal in ctx.inbox])
+
+    handle = await Spawns.start(0)
+    await handle.signal("other")
+    await handle.signal("go")
+    await rig.run()
+    assert await handle.result() == ["other"]
 
 
 async def test_a_signal_that_came_before_the_wait_is_not_lost(rig: Rig) -> None:
