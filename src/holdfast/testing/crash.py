@@ -228,8 +228,8 @@ async def crash_everywhere(
 ) -> CrashReport:
     """Run `scenario` calmly, then with a crash at each point, each time it is reached; every run must end the same.
 
-    The app works on `stores` meanwhile (opened ones; a temporary SQLite file unless given). Starts need a `key` and signals a
-    `dedup_key`, so that a client that died can say the same again. `points` narrows where to crash. For each point of
+    The app works on `stores` meanwhile, which are open; or on a temporary SQLite file. Starts need a `key` and signals
+    a `dedup_key`, so that a client that died can say the same again. `points` narrows where to crash. For each point of
     `second`, each crash is tried once more with a second one after it, the first time that point is reached again.
     `ignore` names facts of the `snapshot` that a crash may change, such as the `revision` of an execution that counts
     its attempts.
