@@ -15,6 +15,7 @@ from typing import IO
 import pytest
 
 from holdfast.core.errors import InvalidArgumentError
+from holdfast.models.operation import filesystem
 from holdfast.models.operation.backups import prune_backups
 from holdfast.models.operation.data import LedgerData, OperationState
 from holdfast.models.operation.filesystem import LocalFileSystem
@@ -451,21 +452,30 @@ async def test_a_held_lock_times_out_with_a_clear_error_and_the_change_never_hap
         await operation.complete()
 
 
-def test_a_lock_file_that_was_replaced_is_locked_again(base: Path) -> None:
+def test_a_lock_file_that_was_replaced_is_locked_again(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ruling C2: the inode is checked after locking."""
     base.mkdir()
     path = base / "op.operation.lock"
     order: list[str] = []
     old = hold(path)
+    opened = threading.Event()
+    open_regular = filesystem._open_regular
+
+    def open_and_tell(path: Path, flags: int) -> int:
+        descriptor = open_regular(path, flags)
+        opened.set()
+        return descriptor
 
     def wait_for_it() -> None:
         with LocalFileSystem().locked(path):
             order.append("locked")
 
+    monkeypatch.setattr(filesystem, "_open_regular", open_and_tell)
     waiter = threading.Thread(target=wait_for_it)
     waiter.start()
-    path.unlink()
-    new = hold(path)
+    opened.wait()  # from now on it waits for the old file
+    new = hold(base / "new")
+    os.replace(base / "new", path)
     order.append("released the old")
     old.close()  # the old file is free, the new one is held: the waiter may not go on
     order.append("released the new")
