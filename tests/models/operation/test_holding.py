@@ -83,6 +83,27 @@ def test_giving_up_returns_when_the_others_can_see_it(base: Path) -> None:
     assert_failed_and_backed_up(base, "op", SEED_TIMING)
 
 
+def test_giving_up_on_a_full_disk_keeps_nobody_waiting(base: Path) -> None:
+    """A worker that stops must get away; the abort is tried again for as long as it lives."""
+
+    async def scenario() -> None:
+        owner = SimProcess(base, "owner")
+        holding = Holding(owner.ledger, "op", None)
+        await holding.wait_opened()
+        owner.fs.fail = lambda number, step, path: disk_full(path) if step == "write" else None
+        before = asyncio.get_running_loop().time()
+        await holding.give_up("moved")
+        assert asyncio.get_running_loop().time() - before == pytest.approx(SEED_TIMING.stop_grace_ms / 1000)
+        assert owner.ledger.read("op").state is OperationState.RUNNING
+        owner.fs.fail = lambda number, step, path: None
+        info = await holding.ended()
+        assert info is not None
+        assert info.reason == "moved"
+
+    run_virtual(scenario)
+    assert_failed_and_backed_up(base, "op", SEED_TIMING)
+
+
 def test_the_owners_death_is_a_crash_to_the_others(base: Path) -> None:
     """Seed: detection 10 s after the last beat, at most 15 (ruling C9)."""
 

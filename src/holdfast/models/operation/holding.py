@@ -57,10 +57,11 @@ class Holding:
         return await asyncio.shield(self.task)
 
     async def give_up(self, reason: str) -> None:
-        """Abort; returns when the others can see it. The cleanup goes on beside the caller."""
+        """Abort; returns when the others can see it, and on a full disk after the grace: they will see a silent heart.
+        The cleanup goes on beside the caller."""
         self.decide(reason)
         told = asyncio.ensure_future(self._is_told.wait())
-        await _first(told, self.task)
+        await _first(told, self.task, timeout_seconds=self._ledger.timing.stop_grace_ms / 1000)
         told.cancel()
 
     async def _keep(self) -> OperationFailedInfo | None:
@@ -105,8 +106,8 @@ class Holding:
                 await asyncio.sleep(self._ledger.timing.heartbeat_min_ms / 1000)
 
 
-async def _first(*futures: asyncio.Future[Any]) -> None:
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+async def _first(*futures: asyncio.Future[Any], timeout_seconds: float | None = None) -> None:
+    await asyncio.wait(futures, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 def find_holding(operation_id: str) -> Holding | None:
