@@ -26,6 +26,7 @@ from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options, check_queue
+from holdfast.models.schedule import Scheduler, Schedules, ScheduleSpec, definition_name, make_spec
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
 from holdfast.models.workflow.runner import WorkflowRunner
@@ -89,6 +90,7 @@ class App:
         self._connection = Connection(self._make_store, payload_limit)
         self._machines = MachineRegistry()
         self._functions = FunctionRegistry()
+        self._scheduled: dict[str, ScheduleSpec] = {}
         self._lifespans: list[Lifespan] = []
         self._retention: list[Retention] = []
         self._sync: SyncApp | None = None
@@ -245,6 +247,29 @@ class App:
 
         return declare if function is None else declare(function)
 
+    def schedule(self, cron: str, *, name: str | None = None, **settings: Any) -> Callable[[L], L]:
+        """Start a workflow, a task or a machine by a cron expression, such as "0 6 * * mon-fri".
+
+        Its name is the definition's unless one is given. Settings: `timezone`, `args`, `queue`, `overlap`, `catch_up`,
+        `window` (see `app.schedules.create`). Workers tell the ledger when they are made; what is taken out of the code
+        stays in the ledger until it is deleted.
+        """
+
+        def declare(definition: L) -> L:
+            target = definition_name(definition)
+            chosen = check_name(name or target)
+            if chosen in self._scheduled:
+                raise ConfigurationError(f"the schedule {chosen!r} is declared twice; give one of them another name")
+            self._scheduled[chosen] = make_spec(cron, target, **settings)
+            return definition
+
+        return declare
+
+    @property
+    def schedules(self) -> Schedules:
+        """Create, list, pause, resume, delete and trigger schedules."""
+        return Schedules(self._connection)
+
     def lifespan(self, generator: L) -> L:
         """Declare a resource: an (async) generator function that yields it. Opened once a worker, given by type."""
         self._lifespans.append(generator)
@@ -299,6 +324,8 @@ class App:
         """Tell the ledger what is declared here, for starts by name; every worker does it when it is made."""
         store = await self._connection.store()
         await store.register_definitions(definitions_of(self._machines, self._functions))
+        for name, spec in self._scheduled.items():
+            await self.schedules.put(name, spec)
 
     @overload
     async def run(self, definition: type[Machine[StateT]] | MachineStarter[StateT], state: StateT, /) -> Any: ...
@@ -342,6 +369,7 @@ class App:
             chosen,
             lifespans=tuple(self._lifespans),
             on_ended=results.ended,
+            services=[Scheduler(self._connection)],
         )
 
     def queues(self) -> list[str]:

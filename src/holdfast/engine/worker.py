@@ -59,6 +59,7 @@ class Worker:
         *,
         lifespans: tuple[Lifespan, ...] = (),
         on_ended: Ended = _ignore_ended,
+        services: Sequence[Service] = (),
     ) -> None:
         self._store = store
         self._settings = settings or WorkerSettings()
@@ -66,6 +67,7 @@ class Worker:
         self._all_runners = tuple(runners)
         self._lifespans = lifespans
         self._on_ended = on_ended
+        self._services = tuple(services)  # loops of the models', run as this worker's own
         self._active = ActiveClaims()
         self._id = ""
         self._is_draining = False
@@ -218,6 +220,7 @@ class Worker:
             self._timers,
             OrphanSweep(self._store, self._active, self._gate, lambda: self._id, settings.lease_seconds),
         ]
+        self._loops += self._services
         if settings.retention:
             every, batch = settings.retention_every_seconds, settings.retention_batch
             self._loops.append(RetentionSweep(self._store, settings.retention, every_seconds=every, batch=batch))

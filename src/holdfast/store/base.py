@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 from holdfast.core.identity import IdQuery
@@ -37,7 +38,9 @@ from holdfast.store.values import (
     Reaped,
     Receipt,
     Retention,
+    Schedule,
     Signal,
+    Tick,
     Topic,
     Transition,
     WorkerInfo,
@@ -110,6 +113,20 @@ class Store(Protocol):
 
     async def definitions(self, name: str | None = None) -> list[Definition]:
         """All of them, or the versions of one, by name and version."""
+
+    async def put_schedule(self, name: str, spec: str, next_at: datetime) -> None:
+        """Create it, or change it; a paused one stays so."""
+
+    async def schedules(self, name: str | None = None) -> list[Schedule]:
+        """All of them, or the one of this name."""
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        """False: there is none."""
+
+    async def delete_schedule(self, name: str) -> bool: ...
+
+    async def tick(self, moved: Tick, rows: Sequence[NewExecution]) -> bool:
+        """Move a schedule on and start `rows`, in one commit; False: another worker was first, nothing is written."""
 
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         """Insert a row with a journal, in one commit; idempotent by promise.

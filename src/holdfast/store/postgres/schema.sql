@@ -10,6 +10,7 @@
 --   transitions      optional history of machines
 --   journal          what happened in workflows, a segment of events a commit; `journal_events` shows one event a row
 --   definitions      what workers have had code for: enough to start it by name
+--   schedules        what is started when
 --   schema_version   one row: the migration and the routines this schema has
 --
 -- Functions are in routines/. There are no foreign keys: they tripled the cost of an insert. Times are the
@@ -214,6 +215,16 @@ create table {schema}.definitions (
   priority smallint not null,
   parameters text[] not null,
   primary key (name, version)
+);
+
+create table {schema}.schedules (
+  name text primary key,
+  spec json not null,
+  paused boolean not null default false,
+  next_at timestamptz not null,
+  buffered_at timestamptz,                -- a tick that waits for the last execution to end
+  last_at timestamptz,
+  last bytea                              -- what the last tick started
 );
 
 -- One event a row, for people and their queries.

@@ -11,10 +11,11 @@ from __future__ import annotations
 from holdfast.store.postgres.defining import Defining
 from holdfast.store.postgres.outside import Outside
 from holdfast.store.postgres.reading import Reading
+from holdfast.store.postgres.scheduling import Scheduling
 from holdfast.store.postgres.transacting import Transacting
 
 
-class PostgresStore(Defining, Transacting, Outside, Reading):
+class PostgresStore(Defining, Scheduling, Transacting, Outside, Reading):
     """A ledger in one schema of a PostgreSQL database.
 
     `pooled` (or `pgbouncer=true` in the URL): a pooler in transaction mode is in between; then `listen_url` should

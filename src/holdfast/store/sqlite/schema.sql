@@ -11,6 +11,7 @@
 --   transitions      the optional history
 --   journal          what happened in workflows, a segment of events a commit; `journal_events` shows one event a row
 --   definitions      what workers have had code for: enough to start it by name
+--   schedules        what is started when
 --   schema_version   the migrations that were applied
 --
 -- Times are microseconds since 1970. JSON is text. Booleans are 0 and 1. No foreign keys: they would be checked on
@@ -244,6 +245,16 @@ create table definitions (
   priority   integer not null,
   parameters text    not null,
   primary key (name, version)
+) strict, without rowid;
+
+create table schedules (
+  name        text    not null primary key,
+  spec        text    not null,
+  paused      integer not null default 0,
+  next_at     integer not null,
+  buffered_at integer, -- a tick that waits for the last execution to end
+  last_at     integer,
+  last        blob     -- what the last tick started
 ) strict, without rowid;
 
 create table schema_version (

@@ -20,6 +20,7 @@ _TOPICS: Final = (
     "read",
     "listeners",
     "definitions",
+    "schedules",
 )
 
 SQL: Final[Mapping[str, str]] = load_blocks("holdfast.store.sqlite", *(f"sql/{topic}.sql" for topic in _TOPICS))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from time import time_ns
 from typing import Any, Final, TypeVar
@@ -27,6 +28,7 @@ from holdfast.store.sqlite import (
     picking,
     queueing,
     reading,
+    scheduling,
     signalling,
     transacting,
     working,
@@ -56,7 +58,9 @@ from holdfast.store.values import (
     Reaped,
     Receipt,
     Retention,
+    Schedule,
     Signal,
+    Tick,
     Topic,
     Transition,
     WorkerInfo,
@@ -167,10 +171,25 @@ class SqliteStore:
 
     async def register_definitions(self, definitions: Sequence[Definition]) -> None:
         if set(definitions) - set(await self.definitions()):
-            await self._write(None, lambda tx: defining.register(tx, definitions))
+            await self._write("control", lambda tx: defining.register(tx, definitions))
 
     async def definitions(self, name: str | None = None) -> list[Definition]:
         return await self._read(lambda db: defining.definitions(db, name))
+
+    async def put_schedule(self, name: str, spec: str, next_at: datetime) -> None:
+        await self._write("control", lambda tx: scheduling.put(tx, name, spec, next_at))
+
+    async def schedules(self, name: str | None = None) -> list[Schedule]:
+        return await self._read(lambda db: scheduling.schedules(db, name))
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        return await self._write("control", lambda tx: scheduling.pause(tx, name, paused))
+
+    async def delete_schedule(self, name: str) -> bool:
+        return await self._write("control", lambda tx: scheduling.delete(tx, name))
+
+    async def tick(self, moved: Tick, rows: Sequence[NewExecution]) -> bool:
+        return await self._write("insert", lambda tx: scheduling.tick(tx, moved, rows))
 
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         return await self._write("insert", lambda tx: continuing.fork(tx, row, past, replaces))
@@ -204,7 +223,7 @@ class SqliteStore:
             raise failed.error from None
 
     async def reclaim(self, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
-        return await self._write("release", lambda tx: leases.reclaim(tx, worker, claims))
+        return await self._write("lease", lambda tx: leases.reclaim(tx, worker, claims))
 
     async def disown(self, worker: str, keep: Sequence[int]) -> int:
         return await self._write("release", lambda tx: leases.disown(tx, worker, keep))
@@ -224,10 +243,10 @@ class SqliteStore:
     async def register_worker(
         self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
     ) -> None:
-        await self._write(None, lambda tx: working.register(tx, worker, host, pid, queues, lease_seconds))
+        await self._write("lease", lambda tx: working.register(tx, worker, host, pid, queues, lease_seconds))
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:
-        return await self._write(None, lambda tx: working.beat(tx, worker, lease_seconds))
+        return await self._write("lease", lambda tx: working.beat(tx, worker, lease_seconds))
 
     async def retire_worker(self, worker: str) -> int:
         return await self._write("release", lambda tx: leases.retire(tx, worker))
@@ -251,10 +270,10 @@ class SqliteStore:
         return await self._write("cancel", lambda tx: control.cancel(tx, promises, cascade, reason))
 
     async def pause(self, promise: bytes, paused: bool) -> bool:
-        return await self._write(None, lambda tx: control.pause(tx, promise, paused))
+        return await self._write("control", lambda tx: control.pause(tx, promise, paused))
 
     async def resume(self, promise: bytes) -> bool:
-        return await self._write(None, lambda tx: control.resume(tx, promise))
+        return await self._write("control", lambda tx: control.resume(tx, promise))
 
     async def purge(self, rule: Retention, limit: int) -> int:
         now = self._clock.now_us()
@@ -264,7 +283,7 @@ class SqliteStore:
     # ------------------------------------------------------------------ queues
 
     async def configure_queue(self, settings: QueueSettings) -> None:
-        await self._write(None, lambda tx: queueing.configure(tx, settings))
+        await self._write("control", lambda tx: queueing.configure(tx, settings))
 
     async def queues(self) -> list[QueueStats]:
         return await self._read(queueing.stats)

@@ -201,6 +201,16 @@ create table {schema}.definitions (
   primary key (name, version)
 );
 
+create table {schema}.schedules (
+  name text primary key,
+  spec json not null,
+  paused boolean not null default false,
+  next_at timestamptz not null,
+  buffered_at timestamptz,                -- a tick that waits for the last execution to end
+  last_at timestamptz,
+  last bytea                              -- what the last tick started
+);
+
 -- One event a row, for people and their queries.
 create view {schema}.journal_events as
 select e.promise, (v.event ->> 'sequence')::bigint as sequence, (v.event ->> 'timestamp')::timestamptz as timestamp,

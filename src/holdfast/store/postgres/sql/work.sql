@@ -27,6 +27,26 @@ select name, version, kind, step, queue, priority, parameters from {schema}.defi
 where $1::text is null or name = $1
 order by name, version
 
+-- name: schedule_put
+insert into {schema}.schedules (name, spec, next_at) values ($1, $2, $3)
+on conflict (name) do update set spec = excluded.spec, next_at = excluded.next_at
+
+-- name: schedule_list
+select name, spec, paused, next_at, buffered_at, last_at, last from {schema}.schedules
+where $1::text is null or name = $1
+order by name
+
+-- name: schedule_pause
+update {schema}.schedules set paused = $1 where name = $2
+
+-- name: schedule_delete
+delete from {schema}.schedules where name = $1
+
+-- Only from where it was seen, and not while it is paused: of several workers one moves it on.
+-- name: schedule_tick
+update {schema}.schedules set next_at = $1, buffered_at = $2, last_at = $3, last = $4
+where name = $5 and next_at = $6 and buffered_at is not distinct from $7 and not paused
+
 -- name: pick
 select * from {schema}.pick_1($1, $2, $3, $4, $5)
 

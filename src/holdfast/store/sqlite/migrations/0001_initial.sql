@@ -230,6 +230,16 @@ create table definitions (
   primary key (name, version)
 ) strict, without rowid;
 
+create table schedules (
+  name        text    not null primary key,
+  spec        text    not null,
+  paused      integer not null default 0,
+  next_at     integer not null,
+  buffered_at integer, -- a tick that waits for the last execution to end
+  last_at     integer,
+  last        blob     -- what the last tick started
+) strict, without rowid;
+
 create table schema_version (
   version    integer not null primary key,
   name       text    not null,

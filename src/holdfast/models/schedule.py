@@ -1,0 +1,235 @@
+"""Durable schedules: what is started when, and the loop that starts it.
+
+- `ScheduleSpec`: a cron expression in a time zone, what it starts, and what to do about overlaps and missed ticks.
+- `Schedules`: `app.schedules`, the client.
+- `Scheduler`: the loop in every worker. The key of a start is schedule and tick, and moving a schedule on is one commit
+  with the starts: so a tick starts one execution, with any number of workers and whatever crashes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Final, Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from holdfast.core.clock import to_datetime
+from holdfast.core.codec import codec_for
+from holdfast.core.cron import Cron
+from holdfast.core.durations import Duration, seconds
+from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.core.identity import PromiseId, check_name
+from holdfast.engine.service import Service
+from holdfast.models.connection import Connection
+from holdfast.models.definitions import NamedStarter, find_definition, named_row
+from holdfast.models.handle import Handle
+from holdfast.models.options import Options, check_queue
+from holdfast.store.values import NewExecution, Schedule, Tick
+
+Overlap = Literal["skip", "allow", "buffer_one"]
+CatchUp = Literal["none", "latest", "all"]
+
+LATE_SECONDS: Final = 60.0  # a tick that is later than this was missed
+WINDOW_SECONDS: Final = 86_400.0
+STARTS_A_PASS: Final = 100
+POLL_SECONDS: Final = 5.0
+
+
+class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """As the ledger keeps it.
+
+    - `overlap`: while the last one still runs, `skip` the tick, `allow` both, or `buffer_one` to be started after it.
+    - `catch_up`: of ticks that nobody was there for start `none`, the `latest`, or `all`, within `window_seconds`.
+    """
+
+    cron: str
+    definition: str
+    timezone: str = "UTC"
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+    queue: str | None = None
+    overlap: Overlap = "skip"
+    catch_up: CatchUp = "latest"
+    window_seconds: float = WINDOW_SECONDS
+
+    def next_after(self, moment: datetime) -> datetime:
+        following = Cron.parse(self.cron).next_after(moment, ZoneInfo(self.timezone))
+        assert following is not None, "a cron expression that never comes was refused when it was parsed"
+        return following
+
+    def missed(self, first: datetime, now: datetime) -> tuple[list[datetime], datetime]:
+        """The ticks from `first` to now that are to be started, oldest first; and the next one."""
+        kept_seconds = LATE_SECONDS if self.catch_up == "none" else self.window_seconds
+        oldest = max(first, now - timedelta(seconds=kept_seconds))
+        ticks = Cron.parse(self.cron).between(oldest, now, ZoneInfo(self.timezone))
+        if self.catch_up != "all":
+            return list(deque(ticks, maxlen=1)), self.next_after(now)
+        started = list(islice(ticks, STARTS_A_PASS))
+        # Of more than one pass can start the rest comes with the next one.
+        return started, self.next_after(started[-1] if len(started) == STARTS_A_PASS else now)
+
+
+def make_spec(
+    cron: str,
+    definition: str,
+    *,
+    timezone: str = "UTC",
+    args: Mapping[str, Any] | Any = None,
+    queue: str | None = None,
+    overlap: Overlap = "skip",
+    catch_up: CatchUp = "latest",
+    window: Duration = WINDOW_SECONDS,
+) -> ScheduleSpec:
+    """A checked spec; `args` is what a start by name takes."""
+    Cron.parse(cron)
+    try:
+        ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError):
+        raise InvalidArgumentError(f"{timezone!r} is no time zone; use a name such as 'Europe/Berlin'") from None
+    for name, value, kinds in (("overlap", overlap, Overlap), ("catch_up", catch_up, CatchUp)):
+        if value not in get_args(kinds):
+            raise InvalidArgumentError(f"{name} is one of {', '.join(get_args(kinds))}, not {value!r}")
+    return ScheduleSpec(
+        cron=cron,
+        definition=check_name(definition),
+        timezone=timezone,
+        input=msgspec.Raw(codec_for(Any).encode({} if args is None else args).encode()),
+        queue=None if queue is None else check_queue(queue),
+        overlap=overlap,
+        catch_up=catch_up,
+        window_seconds=seconds(window, name="window"),
+    )
+
+
+_spec = msgspec.json.Decoder(ScheduleSpec).decode
+
+
+class Schedules:
+    """`app.schedules`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def create(self, name: str, cron: str, definition: str | Any, **settings: Any) -> None:
+        """Create the schedule `name`, or change it. `definition` is a workflow, task or machine, or the name of one.
+
+        Settings: `timezone`, `args` (a mapping of arguments, or a machine's state), `queue`, `overlap`, `catch_up`,
+        `window`. The next tick is the first after now; one whose time has not changed keeps its next tick.
+        """
+        await self.put(check_name(name), make_spec(cron, definition_name(definition), **settings))
+
+    async def put(self, name: str, spec: ScheduleSpec) -> None:
+        store = await self._connection.store()
+        next_at = spec.next_after(to_datetime(await store.now_us()))
+        for found in await store.schedules(name):
+            old = _spec(found.spec)
+            if (old.cron, old.timezone) == (spec.cron, spec.timezone):
+                next_at = found.next_at
+        await store.put_schedule(name, msgspec.json.encode(spec).decode(), next_at)
+
+    async def list(self) -> Sequence[Schedule]:
+        return await (await self._connection.store()).schedules()
+
+    async def pause(self, name: str) -> None:
+        """No ticks until `resume`; those that pass meanwhile are missed ones."""
+        await self._change(name, await (await self._connection.store()).pause_schedule(name, True))
+
+    async def resume(self, name: str) -> None:
+        await self._change(name, await (await self._connection.store()).pause_schedule(name, False))
+
+    async def delete(self, name: str) -> None:
+        """What it has started goes on."""
+        await self._change(name, await (await self._connection.store()).delete_schedule(name))
+
+    async def trigger(self, name: str) -> Handle[Any]:
+        """Start it once, now, whatever its overlap policy says."""
+        found = await (await self._connection.store()).schedules(name)
+        await self._change(name, bool(found))
+        spec = _spec(found[0].spec)
+        options = Options(queue=spec.queue, attributes={"schedule": name})
+        value = codec_for(Any).decode(bytes(spec.input))
+        return await NamedStarter(self._connection, spec.definition, options).start(value)
+
+    async def _change(self, name: str, found: bool) -> None:
+        if not found:
+            raise NotFoundError(f"there is no schedule {name!r}; `holdfast schedules` lists them")
+
+
+def definition_name(definition: str | Any) -> str:
+    name = definition if isinstance(definition, str) else getattr(definition, "name", None)
+    if name is None and isinstance(definition, type):
+        name = getattr(getattr(definition, "__holdfast__", None), "name", None)
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a schedule starts a workflow, a task or a machine, not {definition!r:.100}")
+    return name
+
+
+class Scheduler(Service):
+    """Every worker has one; those who come second find the tick taken."""
+
+    name = "schedules"
+
+    def __init__(self, connection: Connection, on_started: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._connection = connection
+        self._on_started = on_started
+
+    async def run_once(self) -> float | None:
+        store = await self._connection.store()
+        now = to_datetime(await store.now_us())
+        soonest = POLL_SECONDS
+        for schedule in await store.schedules():
+            if schedule.paused:
+                continue
+            if schedule.next_at <= now or schedule.buffered_at is not None:
+                await self._tick(schedule, now)
+            soonest = min(soonest, max(0.01, (schedule.next_at - now).total_seconds()))
+        return soonest
+
+    async def _tick(self, schedule: Schedule, now: datetime) -> None:
+        store = await self._connection.store()
+        spec = _spec(schedule.spec)
+        ticks, next_at = spec.missed(schedule.next_at, now) if schedule.next_at <= now else ([], schedule.next_at)
+        if schedule.buffered_at is not None:
+            ticks = [schedule.buffered_at, *ticks]
+        buffered: datetime | None = None
+        if spec.overlap != "allow" and ticks:
+            is_busy = await self._is_running(schedule.last)
+            waiting = ticks if is_busy else ticks[1:]
+            ticks = [] if is_busy else ticks[:1]
+            if spec.overlap == "buffer_one" and waiting:
+                buffered = waiting[0]
+        if not ticks and (next_at, buffered) == (schedule.next_at, schedule.buffered_at):
+            return
+        rows = [await self._row(schedule.name, spec, tick) for tick in ticks]
+        moved = Tick(
+            name=schedule.name,
+            seen_next_at=schedule.next_at,
+            seen_buffered_at=schedule.buffered_at,
+            next_at=next_at,
+            buffered_at=buffered,
+            last_at=ticks[-1] if ticks else schedule.last_at,
+            last=rows[-1].promise if rows else schedule.last,
+        )
+        if await store.tick(moved, rows) and rows:
+            self._on_started()
+
+    async def _row(self, name: str, spec: ScheduleSpec, tick: datetime) -> NewExecution:
+        definition = await find_definition(self._connection, spec.definition)
+        key = f"{name}@{tick.astimezone(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+        options = Options(queue=spec.queue, attributes={"schedule": name})
+        value = codec_for(Any).decode(bytes(spec.input))
+        promise = PromiseId.of(spec.definition, key).to_bytes()
+        return named_row(definition, promise, value, options, key, self._connection.payload_limit)
+
+    async def _is_running(self, promise: bytes | None) -> bool:
+        store = await self._connection.store()
+        while promise is not None:
+            view = await store.get(promise)
+            if view is None or view.successor is None:
+                return view is not None and not view.status.is_terminal
+            promise = view.successor
+        return False

@@ -1,0 +1,63 @@
+"""Schedules: rows that say what is started when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from holdfast.core.crashpoints import reach
+from holdfast.store.postgres.work import Work
+from holdfast.store.values import NewExecution, Schedule, Tick, Topic
+
+
+class Scheduling(Work):
+    async def put_schedule(self, name: str, spec: str, next_at: datetime) -> None:
+        async with self._connections.any("put a schedule") as connection:
+            await connection.execute(self._sql["schedule_put"], name, spec, next_at)
+
+    async def schedules(self, name: str | None = None) -> list[Schedule]:
+        async with self._connections.any("read schedules") as connection:
+            rows = await connection.fetch(self._sql["schedule_list"], name)
+        return [
+            Schedule(
+                name=row["name"],
+                spec=row["spec"],
+                paused=row["paused"],
+                next_at=row["next_at"],
+                buffered_at=row["buffered_at"],
+                last_at=row["last_at"],
+                last=row["last"],
+            )
+            for row in rows
+        ]
+
+    async def pause_schedule(self, name: str, paused: bool) -> bool:
+        async with self._connections.any("pause a schedule") as connection:
+            done: str = await connection.execute(self._sql["schedule_pause"], paused, name)
+        return done == "UPDATE 1"
+
+    async def delete_schedule(self, name: str) -> bool:
+        async with self._connections.any("delete a schedule") as connection:
+            done: str = await connection.execute(self._sql["schedule_delete"], name)
+        return done == "DELETE 1"
+
+    async def tick(self, moved: Tick, rows: Sequence[NewExecution]) -> bool:
+        reach("insert.before")
+        async with self._connections.any("move a schedule on") as connection, connection.transaction():
+            done: str = await connection.execute(
+                self._sql["schedule_tick"],
+                moved.next_at,
+                moved.buffered_at,
+                moved.last_at,
+                moved.last,
+                moved.name,
+                moved.seen_next_at,
+                moved.seen_buffered_at,
+            )
+            is_first = done == "UPDATE 1"
+            if is_first and rows:
+                await self._insert_chunk(connection, rows)
+        reach("insert.after")
+        if is_first and rows:
+            self._tell(Topic.WORK)
+        return is_first

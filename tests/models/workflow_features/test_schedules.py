@@ -1,0 +1,201 @@
+"""Schedules: one start per tick, whatever crashes and however many workers there are."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Done, Machine, Outcome, Status, step
+from holdfast.core import crashpoints
+from holdfast.core.errors import ConfigurationError, InvalidArgumentError, NotFoundError
+from holdfast.models.schedule import STARTS_A_PASS, Scheduler, make_spec
+from holdfast.store.values import ExecutionFilter
+from tests.models.workflow.kit import Rig
+
+MINUTE = 60.0
+
+
+async def made(rig: Rig, cron: str = "* * * * *", **settings: Any) -> Scheduler:
+    """A workflow that waits for `end`, on a schedule; the loop, by hand."""
+
+    @rig.app.workflow(name="report")
+    async def report(ctx: Context, number: int = 0) -> int:
+        await ctx.signal("end")
+        return number
+
+    await rig.app.register()
+    await rig.app.schedules.create("minutely", cron, report, **settings)
+    return Scheduler(rig.app._connection)
+
+
+async def started(rig: Rig) -> list[str]:
+    """The ticks that were started, oldest first."""
+    page = await rig.stores.store.browse(ExecutionFilter(attributes={"schedule": "minutely"}), 1000)
+    return [(view.idempotency_key or "").partition("T")[2] for view in reversed(page.items)]
+
+
+async def test_a_tick_starts_one_execution_with_any_number_of_workers(rig: Rig) -> None:
+    first = await made(rig, args={"number": 3}, overlap="allow")
+    others = [Scheduler(rig.another_app()._connection) for _ in range(3)]
+    await first.run_once()
+    assert await started(rig) == []
+    for _ in range(3):
+        await rig.stores.advance(MINUTE)
+        await asyncio.gather(*(scheduler.run_once() for scheduler in (first, *others)))
+    assert await started(rig) == ["00:01:00Z", "00:02:00Z", "00:03:00Z"]
+
+
+@pytest.mark.parametrize("point", ["insert.before", "insert.after"])
+async def test_a_crash_around_a_tick_neither_loses_nor_repeats_it(rig: Rig, point: str) -> None:
+    scheduler = await made(rig)
+    await rig.stores.advance(MINUTE)
+
+    def crash(reached: str) -> None:
+        if reached == point:
+            raise RuntimeError("killed")
+
+    crashpoints.set_hook(crash)
+    try:
+        with pytest.raises(RuntimeError, match="killed"):
+            await scheduler.run_once()
+    finally:
+        crashpoints.set_hook(None)
+    await scheduler.run_once()
+    assert await started(rig) == ["00:01:00Z"]
+
+
+async def end_all(rig: Rig) -> None:
+    await rig.run()
+    for handle in await rig.app.search({"schedule": "minutely"}):
+        if not (await handle.status()).is_terminal:
+            await handle.signal("end")
+    await rig.run()
+
+
+async def test_skip_leaves_out_ticks_while_the_last_one_runs(rig: Rig) -> None:
+    scheduler = await made(rig, overlap="skip")
+    for _ in range(3):
+        await rig.stores.advance(MINUTE)
+        await scheduler.run_once()
+    await end_all(rig)
+    await rig.stores.advance(MINUTE)
+    await scheduler.run_once()
+    assert await started(rig) == ["00:01:00Z", "00:04:00Z"]
+
+
+async def test_buffer_one_starts_the_first_tick_that_waited(rig: Rig) -> None:
+    scheduler = await made(rig, overlap="buffer_one")
+    for _ in range(3):
+        await rig.stores.advance(MINUTE)
+        await scheduler.run_once()
+    assert await started(rig) == ["00:01:00Z"]
+    await end_all(rig)
+    await scheduler.run_once()
+    await scheduler.run_once()
+    assert await started(rig) == ["00:01:00Z", "00:02:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "ticks"),
+    [("none", ["00:05:00Z"]), ("latest", ["00:05:00Z"]), ("all", [f"00:0{n}:00Z" for n in range(1, 6)])],
+)
+async def test_ticks_that_nobody_was_there_for(rig: Rig, catch_up: str, ticks: list[str]) -> None:
+    scheduler = await made(rig, catch_up=catch_up, overlap="allow")
+    await rig.stores.advance(5 * MINUTE)
+    await scheduler.run_once()
+    assert await started(rig) == ticks
+
+
+async def test_no_catch_up_drops_what_is_late(rig: Rig) -> None:
+    scheduler = await made(rig, "0 * * * *", catch_up="none")
+    await rig.stores.advance(90 * MINUTE)
+    await scheduler.run_once()
+    assert await started(rig) == []
+    await rig.stores.advance(30 * MINUTE)
+    await scheduler.run_once()
+    assert await started(rig) == ["02:00:00Z"]
+
+
+async def test_a_window_bounds_what_is_caught_up_and_a_pass_what_is_started(rig: Rig) -> None:
+    scheduler = await made(rig, catch_up="all", overlap="allow", window=150 * MINUTE)
+    await rig.stores.advance(10 * 60 * MINUTE)
+    await scheduler.run_once()
+    assert len(await started(rig)) == STARTS_A_PASS
+    await scheduler.run_once()
+    ticks = await started(rig)
+    assert (len(ticks), ticks[0], ticks[-1]) == (151, "07:30:00Z", "10:00:00Z")
+
+
+async def test_a_paused_schedule_has_no_ticks_and_a_deleted_one_is_gone(rig: Rig) -> None:
+    scheduler = await made(rig, catch_up="none")
+    schedules = rig.app.schedules
+    await schedules.pause("minutely")
+    await rig.stores.advance(10 * MINUTE + 30)
+    await scheduler.run_once()
+    assert await started(rig) == []
+    await schedules.resume("minutely")
+    await rig.stores.advance(MINUTE)
+    await scheduler.run_once()
+    assert await started(rig) == ["00:11:00Z"]
+    await schedules.delete("minutely")
+    assert await schedules.list() == []
+    for change in (schedules.pause, schedules.resume, schedules.delete, schedules.trigger):
+        with pytest.raises(NotFoundError, match="no schedule"):
+            await change("minutely")
+
+
+async def test_trigger_starts_at_once_with_the_same_input(rig: Rig) -> None:
+    await made(rig, args={"number": 9})
+    handle = await rig.app.schedules.trigger("minutely")
+    await handle.signal("end")
+    assert await rig.result(handle) == 9
+
+
+async def test_a_changed_time_counts_from_now_and_an_unchanged_one_stays(rig: Rig) -> None:
+    await made(rig, "30 6 * * *")
+    schedules = rig.app.schedules
+    (before,) = await schedules.list()
+    await rig.stores.advance(24 * 60 * MINUTE)
+    await schedules.create("minutely", "30 6 * * *", "report", overlap="allow")
+    assert (await schedules.list())[0].next_at == before.next_at  # the tick that is due is not forgotten
+    await schedules.create("minutely", "0 7 * * *", "report", timezone="Europe/Berlin")
+    assert (await schedules.list())[0].next_at == datetime(2030, 1, 2, 6, tzinfo=UTC)
+
+
+async def test_declared_with_the_code_it_is_made_by_the_worker_and_worked_by_it(rig: Rig) -> None:
+    @dataclass
+    class Box:
+        size: int
+
+    @rig.app.schedule("* * * * *", args={"size": 1})
+    @rig.app.machine(name="Sweep")
+    class Sweep(Machine[Box]):
+        @step(initial=True)
+        async def sweep(self, ctx: object) -> Outcome:
+            return Done("swept")
+
+    @rig.app.schedule("@hourly", name="other")
+    @rig.app.task(name="tidy")
+    async def tidy() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="twice"):
+        rig.app.schedule("@daily", name="other")(tidy)
+    async with rig.app.worker():
+        assert [schedule.name for schedule in await rig.app.schedules.list()] == ["Sweep", "other"]
+        await rig.stores.advance(MINUTE)
+        async with asyncio.timeout(20):
+            while not await rig.stores.store.count(ExecutionFilter(name="Sweep", statuses=(Status.DONE,))):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"cron": "often"}, {"timezone": "Mars/Base"}, {"overlap": "both"}, {"catch_up": "some"}, {"definition": "a b"}],
+)
+def test_what_makes_no_schedule_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        make_spec(**({"cron": "* * * * *", "definition": "report"} | settings))
