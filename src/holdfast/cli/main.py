@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "pause": ("holdfast.cli.control:pause_command", "Keep an execution from being worked on."),
     "resume": ("holdfast.cli.control:resume_command", "Let a paused or stranded execution go on."),
     "queues": ("holdfast.cli.queues:queues_group", "List queues, set their limits, pause and resume them."),
+    "schedules": ("holdfast.cli.schedules:schedules_group", "List schedules; pause, resume, trigger, delete them."),
     "workers": ("holdfast.cli.upkeep:workers_command", "List the workers."),
     "gc": ("holdfast.cli.upkeep:gc_command", "Delete executions that ended long ago."),
     "ops": ("holdfast.cli.ops:ops", "Look at operations: several processes on one piece of work."),

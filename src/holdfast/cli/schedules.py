@@ -1,0 +1,99 @@
+"""`holdfast schedules`: what is started when; pause, resume, trigger and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from holdfast.cli.invocation import Invocation, Ledger, shared
+from holdfast.core.identity import PromiseId
+from holdfast.models.schedule import ScheduleSpec
+from holdfast.store.values import Schedule
+
+
+@click.group("schedules", invoke_without_command=True)
+@shared
+@click.pass_context
+def schedules_group(context: click.Context, call: Invocation) -> None:
+    """List schedules, or change one."""
+    if context.invoked_subcommand is not None:
+        return
+
+    async def read(ledger: Ledger) -> Sequence[Schedule]:
+        return await ledger.app.schedules.list()
+
+    found = call.run(read)
+    if call.as_json:
+        call.out.json([_shape(schedule) for schedule in found])
+        return
+    for schedule in found:
+        spec = msgspec.json.decode(schedule.spec, type=ScheduleSpec)
+        when = "paused" if schedule.paused else f"next {schedule.next_at:%Y-%m-%d %H:%M:%S} UTC"
+        call.out.line(f"{schedule.name}  {spec.cron!r} {spec.timezone}  starts {spec.definition}  {when}")
+    if not found:
+        call.out.line("there are no schedules")
+
+
+@schedules_group.command("pause")
+@click.argument("name")
+@shared
+def pause_command(call: Invocation, name: str) -> None:
+    """No ticks until it is resumed."""
+    _change(call, name, "pause", "is paused")
+
+
+@schedules_group.command("resume")
+@click.argument("name")
+@shared
+def resume_command(call: Invocation, name: str) -> None:
+    """Let it tick again."""
+    _change(call, name, "resume", "goes on")
+
+
+@schedules_group.command("delete")
+@click.argument("name")
+@shared
+def delete_command(call: Invocation, name: str) -> None:
+    """Forget it; what it has started goes on."""
+    _change(call, name, "delete", "is deleted")
+
+
+@schedules_group.command("trigger")
+@click.argument("name")
+@shared
+def trigger_command(call: Invocation, name: str) -> None:
+    """Start it once, now."""
+
+    async def start(ledger: Ledger) -> tuple[str, str]:
+        handle = await ledger.app.schedules.trigger(name)
+        return str(handle.id), handle.label
+
+    promise, label = call.run(start)
+    if call.as_json:
+        call.out.json({"schedule": name, "id": promise, "label": label})
+    else:
+        call.out.line(f"{name} started {label}")
+
+
+def _change(call: Invocation, name: str, action: str, became: str) -> None:
+    async def change(ledger: Ledger) -> None:
+        await getattr(ledger.app.schedules, action)(name)
+
+    call.run(change)
+    if call.as_json:
+        call.out.json({"schedule": name, "done": action})
+    else:
+        call.out.line(f"{name} {became}")
+
+
+def _shape(schedule: Schedule) -> dict[str, object]:
+    return {
+        "name": schedule.name,
+        "spec": msgspec.json.decode(schedule.spec),
+        "paused": schedule.paused,
+        "next_at": schedule.next_at.isoformat(),
+        "last_at": None if schedule.last_at is None else schedule.last_at.isoformat(),
+        "last": None if schedule.last is None else str(PromiseId.from_bytes(schedule.last)),
+    }

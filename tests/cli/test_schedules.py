@@ -1,0 +1,44 @@
+"""`schedules`: list, pause, resume, trigger, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from holdfast import App, Context
+from tests.cli.conftest import Call
+
+
+async def _make(database: str, name: str) -> None:
+    async with App("test", database) as app:
+
+        @app.workflow(name=f"work-{name}")
+        async def work(ctx: Context, number: int) -> int:
+            return number
+
+        await app.register()
+        await app.schedules.create(name, "0 6 * * *", work, timezone="Europe/Berlin", args={"number": 1})
+
+
+def test_a_schedule_is_listed_and_steered(in_process: Call, database: str) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    asyncio.run(_make(database, name))
+
+    def call(*arguments: str) -> str:
+        ran = in_process("schedules", *arguments, "--database", database)
+        assert ran.code == 0, ran.err
+        return ran.out
+
+    assert f"{name}  '0 6 * * *' Europe/Berlin  starts work-{name}  next " in call()
+    assert call("pause", name) == f"{name} is paused\n"
+    (line,) = [line for line in call().splitlines() if line.startswith(name)]
+    assert line.endswith("paused")
+    assert call("resume", name) == f"{name} goes on\n"
+    assert call("trigger", name).startswith(f"{name} started work-{name}/")
+    shape = next(
+        found for found in in_process("schedules", "--json", "--database", database).json if found["name"] == name
+    )
+    assert (shape["spec"]["cron"], shape["paused"], shape["last"]) == ("0 6 * * *", False, None)
+    assert call("delete", name) == f"{name} is deleted\n"
+    gone = in_process("schedules", "trigger", name, "--database", database)
+    assert (gone.code, name in gone.err) == (3, True)
