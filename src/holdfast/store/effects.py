@@ -21,7 +21,8 @@ class AdvanceExecution(Struct, frozen=True, gc=False, kw_only=True):
     Every other status releases the lease and the partition key.
 
     `progress=True` (all but replay): `awaits`, `timed_out` and `children_ready` are set anew, `crashes` is 0 again.
-    `progress=False` (replay): the three are kept, so that the redo sees the same inputs (ruling E4).
+    `progress=False` (replay): the three are kept, so that the redo sees the same inputs (ruling E4). With
+    `status=executing` it says that a step is on its way, and keeps the lease of a paused row until that has ended.
 
     A terminal status deletes the whole inbox, releases the parent's barrier and sets `ended_at`.
     """

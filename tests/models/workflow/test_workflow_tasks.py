@@ -618,3 +618,38 @@ async def test_a_task_of_a_dead_worker_runs_again_and_counts(rig: Rig) -> None:
     await rig.kill(first, working)
     assert await rig.result(handle) == "done"
     assert attempts == [1, 2]
+
+
+@PLACES
+async def test_a_pause_does_not_cut_off_a_call_that_beats(
+    rig: Rig, queue: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current step may end: its heartbeats become durable meanwhile, and its result is taken once."""
+    monkeypatch.setattr(workflow_runner, "BEAT_COMMIT_SECONDS", 0)
+    monkeypatch.setattr(task_runner, "BEAT_COMMIT_SECONDS", 0)
+    gate = Gate()
+    ran: list[int] = []
+
+    @rig.app.task(queue=queue, effects="at_most_once")
+    async def export() -> str:
+        ran.append(1)
+        await gate.wait()
+        current().heartbeat(1)
+        async with asyncio.timeout(20):
+            while (await rig.app.handle(held).describe()).revision < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        return "done"
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        return await export()
+
+    handle = await work.start()
+    held = handle.id if queue is None else handle.id.child(0)
+    working = rig.working(await rig.worker())
+    await gate.reached.wait()
+    await rig.app.handle(held).pause()
+    gate.opened.set()
+    await working
+    assert await rig.result(handle) == "done"
+    assert ran == [1]

@@ -126,7 +126,8 @@ class _Batch:
             # Whoever picks it next ends it; parking or waiting first would only delay that. What cleans up parks as it
             # likes once its holder knows of the cancel.
             status, delay = (_EXECUTING if status is _EXECUTING else _RUNNABLE), 0.0
-        elif paused and status is _EXECUTING:
+        elif paused and status is _EXECUTING and advance.progress:
+            # What is no progress (a heartbeat, the start of an attempt) says that a step is on its way: it may end.
             status, delay = _RUNNABLE, 0.0
         if status is not _EXECUTING and partition_key is not None:
             self._dropped_keys.append((partition_key, row))

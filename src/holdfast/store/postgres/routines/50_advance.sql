@@ -4,7 +4,8 @@
 --
 -- * A cancel request turns every release into "runnable now", so that a worker sees it and ends the execution. What
 --   cleans up parks as it likes once its holder knows of the cancel.
--- * A paused row does not keep its lease.
+-- * A paused row does not keep its lease, except for what is no progress (a heartbeat, the start of an attempt): it says
+--   that a step is on its way, which may end.
 -- * Under a kept lease no indexed column changes, so the update stays inside its page (HOT).
 
 create or replace function {schema}.advance_1(

@@ -1,6 +1,7 @@
 -- What an advance `o` writes into its row `e`; the one source for many rows and for one.
 status = (case
-  when o.status = 'executing' then case when e.paused and not {include cancel_bars} then 'runnable' else 'executing' end
+  when o.status = 'executing' then case
+    when e.paused and not coalesce(o.replay, false) and not {include cancel_bars} then 'runnable' else 'executing' end
   when {include cancel_bars} and o.status not in ('done', 'failed', 'cancelled') then 'runnable'
   else o.status end)::{schema}.status,
 step = coalesce(o.step, e.step),
@@ -15,13 +16,15 @@ children_ready = coalesce(o.replay, false) and e.children_ready,
 eligible_at = case
   when o.status = 'runnable' and not {include cancel_bars}
     then p_now + coalesce(o.delay, 0) * interval '1 second'
-  when o.status = 'executing' and (not e.paused or {include cancel_bars}) then e.eligible_at
+  when o.status = 'executing' and (not e.paused or coalesce(o.replay, false) or {include cancel_bars}) then e.eligible_at
   when o.status in ('done', 'failed', 'cancelled') then e.eligible_at
   else p_now end,
 wake_at = case
   when o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise') and not {include cancel_bars}
   then p_now + o.wake_after * interval '1 second' end,
-locked_by = case when o.status = 'executing' and (not e.paused or {include cancel_bars}) then e.locked_by end,
+locked_by = case
+  when o.status = 'executing' and (not e.paused or coalesce(o.replay, false) or {include cancel_bars})
+  then e.locked_by end,
 digest = coalesce(o.digest, e.digest),
 revision = e.revision + 1,
 journal_length = e.journal_length + coalesce(o.added, 0),
