@@ -174,7 +174,7 @@ async def with_a_script(base: Path, script: Path) -> None:
         Ledger(base, participant_id="boss", timing=FAST) as ledger,
         ledger.create_operation(operation_id="import") as operation,
     ):
-        await operation.exec_stdio_worker(str(script), deserializer=str, env={**os.environ, **TIMING}).wait()
+        await operation.exec_stdio_worker(str(script), deserializer=str).wait()  # its pace is in the environment
 
 
 def test_exec_of_a_failing_initiator_aborts_the_operation(base: Path) -> None:
@@ -237,3 +237,12 @@ def test_exec_without_an_operation_or_a_program_says_what_to_do(base: Path) -> N
     assert "could not be started" in missing.err
     assert "aborted" in run(base, "show", "op").out  # it is not left behind as running
     assert "no operation nope" in run(base, "exec", "--operation", "nope", "--", "true").err
+
+
+@pytest.mark.parametrize(
+    "text", ["fast", '["fast"]', '{"heartbeat": 1}', '{"staleness_ms": 1}', '{"staleness_ms": "1"}']
+)
+def test_a_timing_that_is_none_is_wrong_use(base: Path, text: str) -> None:
+    ran = run(base, "list", "--timing", text)
+    assert (ran.code, ran.out) == (2, "")
+    assert "holdfast: " in ran.err

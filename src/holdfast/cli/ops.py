@@ -26,7 +26,7 @@ from holdfast.core.errors import AmbiguousIdError, HoldfastError
 from holdfast.models.operation import CorruptLedgerError, Ledger, LedgerData, OperationState, StackFrame
 from holdfast.models.operation.data import encode, format_time
 from holdfast.models.operation.program import run_program
-from holdfast.models.operation.timing import Timing
+from holdfast.models.operation.timing import TIMING_VARIABLE, Timing
 from holdfast.models.operation.workers import LEDGER_VARIABLE, OPERATION_VARIABLE
 
 R = TypeVar("R")
@@ -38,7 +38,7 @@ ledger_option = click.option(
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON, also in a terminal.")
 recover_option = click.option("--recover/--no-recover", default=True, help="See abandoned operations to their end.")
-timing_option = click.option("--timing", "timing_ms", hidden=True, envvar="HOLDFAST_OPERATION_TIMING")
+timing_option = click.option("--timing", "timing_ms", hidden=True, envvar=TIMING_VARIABLE)
 
 
 @click.group()
@@ -168,8 +168,7 @@ def resolve(ledger: Ledger, given: str) -> str:
 
 
 def _ledger(folder: Path, timing_ms: str | None, participant: str | None = None) -> Ledger:
-    timing = Timing(**json.loads(timing_ms)) if timing_ms else Timing()
-    return Ledger(folder, participant_id=participant or f"ops-{os.getpid()}", timing=timing)
+    return Ledger(folder, participant_id=participant or f"ops-{os.getpid()}", timing=Timing.parse(timing_ms))
 
 
 def _run(work: Callable[[], Coroutine[object, None, R]]) -> R:

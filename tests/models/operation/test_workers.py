@@ -124,6 +124,16 @@ async def test_stdio_worker_finds_the_operation_in_its_environment(ledger: Ledge
         assert await worker.wait() == [operation.operation_id, str(ledger.base_path)]
 
 
+async def test_a_worker_gets_the_pace_of_its_operation(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ruling C7: one place for the constants; a worker with others would be taken for dead, or take others for it."""
+    async with ledger, ledger.create_operation() as operation:
+        worker = operation.exec_stdio_worker(*shell('echo "$HOLDFAST_OPERATION_TIMING"'), deserializer=str.strip)
+        told = await worker.wait()
+    assert Ledger(ledger.base_path).timing == Timing()
+    monkeypatch.setenv("HOLDFAST_OPERATION_TIMING", told)
+    assert Ledger(ledger.base_path).timing == ledger.timing
+
+
 async def test_a_grandchild_that_keeps_the_pipes_open_does_not_hang_the_call(ledger: Ledger) -> None:
     async with ledger, ledger.create_operation() as operation:
         worker = operation.exec_stdio_worker(*shell("sleep 600 & echo $!"), deserializer=int)

@@ -37,7 +37,7 @@ from .operation import Operation
 from .participation import Participation, World
 from .recovery import LOCK_SUFFIX, Recovery, needs_recovery, operation_ids
 from .seams import SystemTime, Time
-from .timing import Timing
+from .timing import TIMING_VARIABLE, Timing
 from .transactor import ThreadTransactor, TransactorFactory
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class Ledger:
         file_system: FileSystem | None = None,
         transactor: TransactorFactory = ThreadTransactor,
     ) -> None:
-        """`temp_roots`: where cleanup may delete temporary resources besides the ledger folder; by default the
+        """`timing`: by default that of the participant that started this process, else the seed's constants.
+        `temp_roots`: where cleanup may delete temporary resources besides the ledger folder; by default the
         system's temp folder and the current one. The last four are seams for tests."""
         if max_backups < 0:
             raise InvalidArgumentError(f"max_backups is {max_backups}; use 0 to keep none")
@@ -75,7 +76,7 @@ class Ledger:
             time=time or SystemTime(),
             rng=rng or SystemRandom(),
             file_system=file_system or LocalFileSystem(),
-            timing=timing or Timing(),
+            timing=timing or Timing.parse(os.environ.get(TIMING_VARIABLE)),
             transactor=transactor,
         )
         self._operations: list[Operation] = []

@@ -1,15 +1,19 @@
 """The constants of the seed, settable in this one place (ruling C7).
 
-Every participant of one operation should use the same `Timing`: it is part of the contract, like the files.
+Every participant of one operation should use the same `Timing`: it is part of the contract, like the files. So worker
+processes get it in their environment, where a `Ledger` without a timing of its own looks for it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+import msgspec
 
 from holdfast.core.errors import InvalidArgumentError
 
 MILLISECOND_US = 1_000
+TIMING_VARIABLE = "HOLDFAST_OPERATION_TIMING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,23 @@ class Timing:
                 f"staleness_ms is {self.staleness_ms}: a live participant could be taken for dead; "
                 f"use at least two heartbeats ({2 * self.heartbeat_max_ms})"
             )
+
+    @classmethod
+    def parse(cls, text: str | None) -> Timing:
+        """From the environment: a JSON object of what differs from the seed's constants; nothing means those."""
+        if not text:
+            return cls()
+        try:
+            return cls(**msgspec.json.decode(text, type=dict[str, int]))
+        except (msgspec.DecodeError, TypeError) as error:
+            raise InvalidArgumentError(
+                f"{TIMING_VARIABLE} is {text[:100]!r}, which is no timing: {error}; "
+                'give JSON such as {"heartbeat_min_ms": 4000}, or leave it out'
+            ) from None
+
+    def render(self) -> str:
+        """What `parse` reads."""
+        return msgspec.json.encode(asdict(self)).decode()
 
     @classmethod
     def fast(cls) -> Timing:

@@ -20,6 +20,7 @@ from .call import SpawnedCall
 from .callbacks import Maybe, resolve
 from .errors import WorkerFailedError
 from .participation import Participation
+from .timing import TIMING_VARIABLE
 
 T = TypeVar("T")
 LEDGER_VARIABLE = "HOLDFAST_LEDGER"
@@ -56,11 +57,12 @@ class Child:
 
 
 def worker_environment(part: Participation, env: Mapping[str, str] | None) -> dict[str, str]:
-    """The given environment (or this process's own) and where the operation is."""
+    """The given environment (or this process's own), where the operation is, and its pace."""
     return {
         **(os.environ if env is None else env),
         LEDGER_VARIABLE: str(part.world.base_path),
         OPERATION_VARIABLE: part.operation_id,
+        TIMING_VARIABLE: part.world.timing.render(),
     }
 
 
