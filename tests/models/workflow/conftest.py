@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import pytest
 import pytest_asyncio
 
 from holdfast.testing.stores import Stores
