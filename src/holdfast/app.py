@@ -29,6 +29,7 @@ from holdfast.models.options import Options, check_queue
 from holdfast.models.schedule import Scheduler, Schedules, ScheduleSpec, definition_name, make_spec
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
+from holdfast.models.workflow.lint import Lint
 from holdfast.models.workflow.runner import WorkflowRunner
 from holdfast.models.workflow.start import FunctionStarter
 from holdfast.models.workflow.task import Effects, Executor, Task
@@ -233,9 +234,14 @@ class App:
         queue: str | None = None,
         priority: int = 0,
         raises: tuple[type[BaseException], ...] = (),
+        lint: Lint = "warn",
     ) -> WorkflowDecorator: ...
     def workflow(self, function: Any = None, /, **settings: Any) -> Any:
-        """Declare a workflow: an `async def` whose first parameter is its `Context`."""
+        """Declare a workflow: an `async def` whose first parameter is its `Context`.
+
+        `lint`: whether its body is searched for what a replay would do otherwise, such as `time.time()`: "warn" (a
+        `DeterminismWarning` with the line and the remedy), "error" or "off".
+        """
 
         def declare(function: Callable[..., Any]) -> Workflow[..., Any]:
             limit = self._connection.payload_limit

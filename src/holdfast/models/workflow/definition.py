@@ -18,6 +18,7 @@ from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.failures import exception_of
+from holdfast.models.workflow.lint import Lint, lint_body
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.session import CURRENT
 from holdfast.models.workflow.signature import Signature
@@ -50,6 +51,7 @@ class Workflow(Generic[P, R]):
         queue: str | None = None,
         priority: int = 0,
         raises: tuple[type[BaseException], ...] = (),
+        lint: Lint = "warn",
     ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"@app.workflow takes an `async def`, not {function!r}")
@@ -65,6 +67,7 @@ class Workflow(Generic[P, R]):
         self.signature = Signature(function, self.name, skip=1)
         if self.signature.resources:
             raise DefinitionError(f"{self.name} is a workflow and gets no resources; use them in its tasks")
+        lint_body(function, self.name, lint)
         self.queue = None if queue is None else check_queue(queue)
         self.priority = check_priority(priority)
         self.raises = raises
