@@ -27,6 +27,7 @@ from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options, check_queue
 from holdfast.models.schedule import Scheduler, Schedules, ScheduleSpec, definition_name, make_spec
+from holdfast.models.workflow.check import Checked, check_runs
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
 from holdfast.models.workflow.lint import Lint
@@ -394,6 +395,11 @@ class App:
                 f"the app {self.name!r} declares nothing to work on; import the modules with its definitions first"
             )
         return runners
+
+    async def check(self) -> AsyncIterator[Checked]:
+        """Replay every workflow in flight against this code, without effects: would it go on, or be stranded?"""
+        async for checked in check_runs(await self._connection.store(), self._functions.workflows):
+            yield checked
 
     # ------------------------------------------------------------------ queues
 

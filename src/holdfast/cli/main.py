@@ -22,6 +22,7 @@ from holdfast.core.errors import HoldfastError
 COMMANDS: Final = {
     "demo": ("holdfast.cli.demo.command:demo_command", "Watch orders finish although their worker is killed."),
     "worker": ("holdfast.cli.worker:worker_command", "Work on the executions of an app."),
+    "check": ("holdfast.cli.check:check_command", "Would this code go on with every workflow in flight?"),
     "list": ("holdfast.cli.executions:list_command", "List executions, newest first."),
     "show": ("holdfast.cli.executions:show_command", "Show one execution."),
     "history": ("holdfast.cli.executions:history_command", "Show the committed steps of a machine."),

@@ -1,0 +1,53 @@
+"""`holdfast check MODULE:APP`: would this code go on with every workflow in flight?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import click
+
+from holdfast.app import App
+from holdfast.cli.exits import Exit
+from holdfast.cli.invocation import Invocation, shared
+from holdfast.cli.worker import load_app
+from holdfast.models.workflow.check import Checked
+
+
+@click.command("check")
+@click.argument("target", metavar="MODULE:APP")
+@shared
+def check_command(call: Invocation, target: str) -> int:
+    """Replay every workflow in flight against the code at hand, without effects.
+
+    Each one replays, is patched (it takes the old path of a change), or would be stranded. The exit code is 1 if any
+    would be.
+    """
+    database = call.database()
+    database.check_exists()
+    checked = asyncio.run(_check(load_app(target, database)))
+    counts = Counter(one.verdict for one in checked)
+    if call.as_json:
+        runs = [
+            {"id": one.id, "label": one.label, "status": one.status.value, "verdict": one.verdict, "detail": one.detail}
+            for one in checked
+        ]
+        call.out.json(
+            {"replays": counts["replays"], "patched": counts["patched"], "stranded": counts["stranded"], "runs": runs}
+        )
+    else:
+        for one in checked:
+            if one.verdict == "stranded":
+                call.out.line(f"{one.label} would be stranded: {one.detail}")
+        call.out.line(
+            f"{len(checked)} workflows in flight: {counts['replays']} replay, {counts['patched']} are patched, "
+            f"{counts['stranded']} would be stranded"
+        )
+    return Exit.FAILED if counts["stranded"] else Exit.OK
+
+
+async def _check(app: App) -> list[Checked]:
+    try:
+        return [one async for one in app.check()]
+    finally:
+        await app.close()
