@@ -249,6 +249,28 @@ async def test_a_holder_that_does_not_know_yet_does_not_park(hand: Hand, store: 
     assert (await hand.take()).cancel_requested
 
 
+async def test_what_cleans_up_is_told_of_a_park_that_did_not_park(hand: Hand, store: Store) -> None:
+    """The receipt tells the status that the row has now, a requested cancel or not."""
+    await hand.insert(row("a", cleans_up=True))
+    await store.cancel([promise_of("a")])
+    claim = await hand.take()
+    receipt = await hand.apply(claim, park("x"), DeliverSignal(NewSignal(claim.promise, "x", "1")))
+    assert (receipt.status, receipt.cancel_requested) == (Status.RUNNABLE, True)
+
+
+async def test_a_call_of_a_holder_that_does_not_know_yet_is_made_but_not_waited_for(hand: Hand, store: Store) -> None:
+    """Its journal, in this very commit, says that the call was made."""
+    for count in (0, 2):
+        claim = await hand.take(row(f"a{count}", cleans_up=True))
+        await store.cancel([claim.promise])
+        rows = child_rows(claim, count, queue="calls", reports=True)
+        blocked = AdvanceExecution(status=Status.AWAITING_PROMISE, wait_children=1, wake_after=5)
+        receipt = await hand.apply(claim, blocked, SpawnExecutions(rows, barrier=False))
+        assert (receipt.status, receipt.cancel_requested) == (Status.RUNNABLE, True)
+        assert [child.created for child in receipt.children] == [True] * count
+        await hand.apply(await hand.take(), CANCELLED)
+
+
 async def test_cascade_asks_what_cleans_up_and_ends_the_rest(hand: Hand, store: Store) -> None:
     parent = await hand.take(row("parent", cleans_up=True))
     rows = (*child_rows(parent, 1, queue="q"), *child_rows(parent, 2, queue="q", cleans_up=True)[1:])

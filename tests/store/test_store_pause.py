@@ -46,6 +46,15 @@ async def test_the_holder_of_a_paused_row_gives_it_back_between_steps(hand: Hand
     assert (await hand.take()).step == "second"
 
 
+async def test_a_step_on_its_way_keeps_the_lease_of_a_paused_row(hand: Hand, store: Store) -> None:
+    """A commit that is no progress (a heartbeat, the start of an attempt) does not give up the lease under the step."""
+    claim = await hand.take(row("a"))
+    await store.pause(claim.promise, True)
+    receipt = await hand.apply(claim, AdvanceExecution(status=Status.EXECUTING, progress=False))
+    assert receipt.status is Status.EXECUTING
+    assert (await hand.apply(claim, keep("second"))).status is Status.RUNNABLE
+
+
 @pytest.mark.parametrize("advance", [done(), park("go"), go(), strand()], ids=["done", "await", "next", "stranded"])
 async def test_outcomes_that_give_up_the_lease_are_as_without_a_pause(
     hand: Hand, store: Store, advance: AdvanceExecution
