@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.core.error_record import decode_error, type_name
+from holdfast.core.errors import ExecutionStrandedError
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.effects import Commit
@@ -65,6 +67,16 @@ async def test_workers_are_listed_with_what_they_hold(stores: Stores, hand: Hand
     third = listed["w3"]
     assert (third.host, third.pid, third.queues) == ("h", 42, ("q1", "q2"))
     assert (third.started_at, third.expires_at) == (started, started + timedelta(seconds=99))
+
+
+async def test_registering_an_id_again_begins_its_lease_anew(stores: Stores, hand: Hand) -> None:
+    await hand.take(row("a"))
+    await stores.advance(5)
+    await stores.store.register_worker(hand.name, host="h2", pid=43, queues=["q"], lease_seconds=99)
+    (listed,) = await stores.store.workers()
+    assert (listed.id, listed.host, listed.pid, listed.queues) == (hand.name, "h2", 43, ("q",))
+    assert (listed.started_at, listed.executing) == (stores.clock.now, 1)
+    assert listed.expires_at == stores.clock.now + timedelta(seconds=99)
 
 
 # ---------------------------------------------------------------------- reaping
@@ -155,7 +167,12 @@ async def test_a_claim_that_kills_every_worker_is_stranded(stores: Stores, store
     view = await worker.view("poison")
     assert (view.status, view.crashes, view.locked_by) == (Status.STRANDED, 3, None)
     assert view.error is not None
-    assert "3" in view.error
+    record = decode_error(view.error)
+    assert (record.type, record.kind) == (type_name(ExecutionStrandedError), "internal")
+    assert record.message == (
+        f"its worker was lost 3 times in a row in step {view.step!r} without progress, the last was victim3: find "
+        "what kills the worker there, then resume the execution"
+    )
     assert view.ended_at is None
 
 

@@ -194,7 +194,8 @@ class Store(Protocol):
 
     async def register_worker(
         self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
-    ) -> None: ...
+    ) -> None:
+        """Begin the lease of a worker. An id that is there already begins anew and keeps what it holds."""
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:
         """Extend the lease. False: it was reaped, or never was; the worker must take a new identity."""

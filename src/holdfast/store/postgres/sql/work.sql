@@ -87,6 +87,9 @@ select {schema}.waiting_priority_1($1, $2)
 -- name: worker_register
 insert into {schema}.workers (id, host, pid, queues, started_at, expires_at)
 select $1, $2, $3, $4, now, now + $5::float8 * interval '1 second' from {schema}.clock() now
+on conflict (id) do update
+set host = excluded.host, pid = excluded.pid, queues = excluded.queues, started_at = excluded.started_at,
+    expires_at = excluded.expires_at
 
 -- name: worker_beat
 update {schema}.workers set expires_at = {schema}.clock() + $2::float8 * interval '1 second' where id = $1 returning id
