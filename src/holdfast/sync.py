@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.core.durations import Duration
-from holdfast.core.errors import ConfigurationError
+from holdfast.core.errors import ClosedError, ConfigurationError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.machine.start import MachineStarter
+from holdfast.models.workflow.definition import Workflow
+from holdfast.models.workflow.start import FunctionStarter
+from holdfast.models.workflow.task import Task
 from holdfast.store.values import Delivery, ExecutionView, Transition
 
 T = TypeVar("T")
 StateT = TypeVar("StateT")
+P = ParamSpec("P")
+R = TypeVar("R")
+ResultT = TypeVar("ResultT", covariant=True)
 
 
-class SyncHandle:
+class SyncHandle(Generic[ResultT]):
     """`Handle`, blocking."""
 
-    def __init__(self, app: SyncApp, handle: Handle[Any]) -> None:
+    def __init__(self, app: SyncApp, handle: Handle[ResultT]) -> None:
         self._app = app
         self.handle = handle
 
@@ -42,6 +49,10 @@ class SyncHandle:
     def status(self) -> Status:
         return self._app.run(self.handle.status())
 
+    @overload
+    def result(self, *, timeout: Duration | None = None) -> ResultT: ...
+    @overload
+    def result(self, as_type: type[T], *, timeout: Duration | None = None) -> T: ...
     def result(self, as_type: type[T] | None = None, *, timeout: Duration | None = None) -> Any:
         if as_type is None:
             return self._app.run(self.handle.result(timeout=timeout))
@@ -59,6 +70,15 @@ class SyncHandle:
     def resume(self) -> None:
         self._app.run(self.handle.resume())
 
+    def fork(self, at: int) -> SyncHandle[ResultT]:
+        return SyncHandle(self._app, self._app.run(self.handle.fork(at)))
+
+    def retry(self) -> SyncHandle[ResultT]:
+        return SyncHandle(self._app, self._app.run(self.handle.retry()))
+
+    def published(self) -> dict[str, Any]:
+        return self._app.run(self.handle.published())
+
     def history(self) -> Sequence[Transition]:
         return self._app.run(self.handle.history())
 
@@ -66,9 +86,15 @@ class SyncHandle:
 class SyncApp:
     """An event loop in a thread of its own; `run` blocks until a coroutine on it is done."""
 
-    def __init__(self, connection: Connection, handle: Callable[..., Handle[Any]]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        handle: Callable[..., Handle[Any]],
+        start_by_name: Callable[..., Coroutine[Any, Any, Handle[Any]]],
+    ) -> None:
         self._connection = connection
         self._handle = handle
+        self._start_by_name = start_by_name
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-sync", daemon=True)
         self._thread.start()
@@ -78,18 +104,31 @@ class SyncApp:
         if self.is_closed:
             work.close()
             raise ConfigurationError("the app was closed; use `app.sync` again to open it anew")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except concurrent.futures.CancelledError:
+            raise ClosedError("the app was closed during this call; use `app.sync` again to open it anew") from None
 
-    def start(self, machine: type[Machine[StateT]] | MachineStarter[StateT], state: StateT) -> SyncHandle:
-        return SyncHandle(self, self.run(_starter(machine).start(state)))
+    @overload
+    def start(
+        self, definition: type[Machine[StateT]] | MachineStarter[StateT], state: StateT, /
+    ) -> SyncHandle[Any]: ...
+    @overload
+    def start(
+        self, definition: Workflow[P, R] | Task[P, R] | FunctionStarter[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> SyncHandle[R]: ...
+    def start(self, definition: Any, /, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
+        """Start a machine, a workflow or a task; or what its `.options(...)` gave."""
+        return SyncHandle(self, self.run(_starter(definition).start(*args, **kwargs)))
 
-    def start_many(
-        self, machine: type[Machine[StateT]] | MachineStarter[StateT], states: Iterable[StateT]
-    ) -> list[SyncHandle | Collision]:
-        started = self.run(_starter(machine).start_many(states))
+    def start_many(self, definition: Any, inputs: Iterable[Any], /) -> list[SyncHandle[Any] | Collision]:
+        started = self.run(_starter(definition).start_many(inputs))
         return [item if isinstance(item, Collision) else SyncHandle(self, item) for item in started]
 
-    def handle(self, target: str | PromiseId, *, key: str | None = None) -> SyncHandle:
+    def start_by_name(self, name: str, value: Any = None, /, **options: Any) -> SyncHandle[Any]:
+        return SyncHandle(self, self.run(self._start_by_name(name, value, **options)))
+
+    def handle(self, target: str | PromiseId, *, key: str | None = None) -> SyncHandle[Any]:
         return SyncHandle(self, self._handle(target, key=key))
 
     @property
@@ -100,10 +139,20 @@ class SyncApp:
         if self.is_closed:
             return
         self.run(self._connection.close())
+        self.run(_cancel_others())  # whose threads would wait for ever once the loop stands still
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-def _starter(machine: type[Machine[StateT]] | MachineStarter[StateT]) -> MachineStarter[StateT]:
-    return machine if isinstance(machine, MachineStarter) else definition_of(machine).starter()
+def _starter(definition: Any) -> Any:
+    is_machine = isinstance(definition, type) and issubclass(definition, Machine)
+    return definition_of(definition).starter() if is_machine else definition
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Done, Machine, MachineContext, Outcome, Replay, Status, Stop, step
 from holdfast.core.errors import (
+    ClosedError,
     ExecutionCancelledError,
     ExecutionFailedError,
     ExecutionStrandedError,
@@ -95,6 +96,15 @@ async def test_a_waiter_that_gives_up_is_forgotten(stores: Stores, results: Resu
     results.ended(promise_of("a"), Status.DONE, "7", None)
     assert (await second).result == "7"
     assert await results.run_once() is None, "nobody is left to wait for"
+
+
+async def test_closing_tells_who_still_waits_in_a_type_of_its_own(stores: Stores, results: Results) -> None:
+    """A bare CancelledError would look like a cancel of the waiter's own task."""
+    await stores.store.insert([row("a")])
+    task = await waiting(results, "a")
+    await results.stop()
+    with pytest.raises(ClosedError, match=r"closed while \w+ was waited for"):
+        await task
 
 
 async def test_polling_backs_off(stores: Stores, results: Results) -> None:

@@ -194,3 +194,7 @@ class TaskCancelled(TaskFailed):
 
 class Uncertain(TaskFailed):
     """An at-most-once call was interrupted: it may or may not have taken effect. It is not tried again."""
+
+
+class ClosedError(HoldfastError):
+    """The app was closed while something of it was still awaited; what it asked for is not undone."""

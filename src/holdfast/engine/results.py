@@ -13,6 +13,8 @@ from collections import defaultdict
 
 from msgspec import Struct
 
+from holdfast.core.errors import ClosedError
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.service import Service
 from holdfast.store.base import ARMED_SECONDS, Ear, Store
@@ -104,9 +106,15 @@ class Results(Service):
         ear, self._ear = self._ear, None
         if ear is not None:
             await ear.close()
-        for futures in list(self._waiters.values()):
+        for promise, futures in list(self._waiters.items()):
             for future in futures:
-                future.cancel()
+                if not future.done():  # a bare CancelledError would look like a cancel of the waiter's own task
+                    future.set_exception(
+                        ClosedError(
+                            f"the app was closed while {PromiseId.from_bytes(promise).short} was waited for; the "
+                            "execution itself goes on: ask for its result through an open app"
+                        )
+                    )
 
     async def _listen(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +25,7 @@ from holdfast import (
     Unique,
     step,
 )
-from holdfast.core.errors import ConfigurationError, ExecutionFailedError
+from holdfast.core.errors import ClosedError, ConfigurationError, ExecutionFailedError
 from holdfast.store.values import Delivery
 from tests.engine.rig import Rig
 
@@ -188,3 +191,22 @@ def test_a_closed_facade_is_opened_anew(path: str) -> None:
     app.sync.close()
     assert app.sync.handle(started.id).status() is Status.RUNNABLE
     app.sync.close()
+
+
+async def test_closing_the_facade_lets_no_thread_wait_for_ever(path: str) -> None:
+    app = App("orders", store=path)
+    sync = app.sync
+    handle = await asyncio.to_thread(sync.start, declare(app), 1)
+    begun = threading.Semaphore(0)
+
+    async def then(work: Coroutine[Any, Any, Any]) -> None:
+        begun.release()
+        await work
+
+    calls = (handle.handle.result(), asyncio.Event().wait())
+    waits = [asyncio.create_task(asyncio.to_thread(sync.run, then(call))) for call in calls]
+    for _ in calls:
+        assert await asyncio.to_thread(begun.acquire, timeout=30)
+    await asyncio.to_thread(sync.close)
+    for error in await asyncio.gather(*waits, return_exceptions=True):
+        assert isinstance(error, ClosedError)
