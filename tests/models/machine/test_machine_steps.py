@@ -98,6 +98,42 @@ async def test_a_plain_step_sees_the_context_variables_of_its_worker(rig: Rig) -
     assert await handle.result() == ["acme", "acme"]
 
 
+@pytest.mark.parametrize("suspends", [False, True])
+async def test_what_an_async_step_sets_in_its_context_ends_with_it(rig: Rig, suspends: bool) -> None:
+    """Under a kept lease as after a fresh pick: only `ctx.state` goes from step to step."""
+
+    @rig.app.machine
+    class Sets(Machine[list[str]]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[list[str]]) -> Outcome:
+            seen = TENANT.get()
+            TENANT.set("set by first")
+            if suspends:
+                await asyncio.sleep(0)
+            return Next(self.second, [seen, TENANT.get()])
+
+        @step
+        async def second(self, ctx: MachineContext[list[str]]) -> Outcome:
+            before = TENANT.get()
+            token = TENANT.set("set by second")
+            try:
+                await asyncio.create_task(asyncio.sleep(0))
+                raise LookupError(before)
+            finally:
+                TENANT.reset(token)  # in the context it was set in
+
+        async def handle(self, error: Exception, ctx: MachineContext[list[str]]) -> Outcome:
+            return Done([*ctx.state, str(error), TENANT.get()])
+
+    handle = await Sets.start([])
+    token = TENANT.set("acme")
+    try:
+        await rig.run()
+    finally:
+        TENANT.reset(token)
+    assert await handle.result() == ["acme", "set by first", "acme", "acme"]
+
+
 async def test_a_step_that_takes_too_long_gets_a_timeout_error(rig: Rig) -> None:
     @rig.app.machine
     class Slow(Machine[int]):

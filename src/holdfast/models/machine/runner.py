@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection, Coroutine, Generator
 from typing import Any
 
 from holdfast.core.codec import encode_error
@@ -177,12 +177,39 @@ def _is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+class _InContext:
+    """Runs a coroutine in this task, but in a context of its own: steps share nothing but their state.
+
+    A task for each step would do the same, and cost a turn of the loop a step.
+    """
+
+    def __init__(self, context: contextvars.Context, running: Coroutine[Any, Any, Any]) -> None:
+        self._context = context
+        self._running = running
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        run, running = self._context.run, self._running
+        advance, value = running.send, None
+        while True:
+            try:
+                awaited = run(advance, value)
+            except StopIteration as end:
+                return end.value
+            try:
+                advance, value = running.send, (yield awaited)
+            except GeneratorExit:
+                run(running.close)
+                raise
+            except BaseException as error:
+                advance, value = running.throw, error
+
+
 async def _call(found: Step, engine: Engine, *arguments: object) -> Any:
     resources: dict[str, object] = {name: engine.resources.need(wanted, found.name) for name, wanted in found.resources}
+    context = contextvars.copy_context()
     if found.is_async:
-        running = found.call(*arguments, **resources)
+        running: Awaitable[Any] = _InContext(context, context.run(found.call, *arguments, **resources))
     else:
-        context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(engine.threads, lambda: context.run(found.call, *arguments, **resources))
     if found.timeout_seconds is None:
