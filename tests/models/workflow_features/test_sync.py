@@ -1,0 +1,60 @@
+"""`app.sync`: workflows and tasks from programs without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import assert_type
+
+import pytest
+
+from holdfast import App, Collision, Context, RetryPolicy
+from holdfast.core.errors import ExecutionFailedError
+from holdfast.sync import SyncHandle
+
+
+async def work(app: App) -> None:
+    worker = await app.make_worker()
+    await worker.open()
+    await worker.run_until_idle()
+    await worker.stop()
+
+
+def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -> None:
+    app = App("test", str(tmp_path / "ledger.db"))
+    broken = True
+
+    @app.task(name="double", retry=RetryPolicy(max_attempts=1))
+    async def double(number: int) -> int:
+        if broken and number == 13:
+            raise ValueError("no")
+        return 2 * number
+
+    @app.workflow(name="add")
+    async def add(ctx: Context, number: int) -> int:
+        ctx.publish("number", number)
+        return number + await ctx.signal("more", int)
+
+    sync = app.sync
+    handle = sync.start(add.options(key="k"), 3)
+    assert_type(handle, SyncHandle[int])
+    handle.signal("more", 4)
+    doubled = sync.start(double, 21)
+    assert_type(doubled, SyncHandle[int])
+    many = sync.start_many(double, [1, 2])
+    unlucky = sync.start(double, 13)
+    sync.run(work(app))
+    assert (handle.result(), doubled.result(), doubled.result(float)) == (7, 42, 42.0)
+    assert [item.result() for item in many if not isinstance(item, Collision)] == [2, 4]
+    assert handle.published() == {"number": 3}
+    with pytest.raises(ExecutionFailedError):
+        unlucky.result()
+    broken = False
+    again = unlucky.retry()
+    fork = handle.fork(at=1)
+    fork.signal("more", 10)
+    named = sync.start_by_name("double", {"number": 8})
+    sync.run(work(app))
+    assert (again.result(), named.result()) == (26, 16)
+    assert fork.status().is_terminal
+    asyncio.run(app.close())
