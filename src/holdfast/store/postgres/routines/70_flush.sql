@@ -230,9 +230,9 @@ declare
   v_live int[];          -- positions of the commits whose fence holds
   v_barred int[];        -- of these, the ones that may not spawn: their cancel was requested
   v_round int[];
+  v_released boolean[];
   v_runnable int[] := '{}';  -- positions that go on at once instead of parking
   v_ready bigint[] := '{}';  -- ids whose barrier is open at once
-  v_empty int[];             -- positions whose new barrier has nobody to wait for
   v_only int[];
   v_found record;
   v_freed bigint[];
@@ -244,7 +244,7 @@ declare
 begin
   -- Every row that will be touched, in the order of ids.
   with locked as materialized (
-    select id, locked_by, lease_epoch, cancel_requested and not cleans_up as is_barred, barrier_round
+    select id, locked_by, lease_epoch, cancel_requested and not cleans_up as is_barred, barrier_round, unique_released
     from {schema}.executions
     where id = any (
       p_id || p_parents || array(select id from {schema}.executions where promise = any (
@@ -258,8 +258,8 @@ begin
   select array_agg(ord) filter (where id is not null), array_agg(ord) filter (where id is null),
     coalesce(array_agg(ord) filter (
       where is_barred and asked not in ('executing', 'done', 'failed', 'cancelled')), '{}'),
-    array_agg(barrier_round order by ord)
-  into v_live, fenced, v_barred, v_round
+    array_agg(barrier_round order by ord), array_agg(unique_released order by ord)
+  into v_live, fenced, v_barred, v_round, v_released
   from own;
   woke := false;
   at := v_now;
@@ -361,18 +361,22 @@ begin
         locked_by = case when s.pending > 0 then e.locked_by end,
         eligible_at = case when s.pending = 0 and e.ended_at is null then v_now else e.eligible_at end,
         wake_at = case when s.pending > 0 then e.wake_at end,
-        children_ready = e.children_ready or (s.pending = 0 and e.ended_at is null)
+        children_ready = e.children_ready or (s.pending = 0 and e.ended_at is null),
+        -- It never left its scope, then; but a child of another commit may have its key by now.
+        unique_released = case when s.pending > 0 or e.unique_key is null or e.ended_at is not null then e.unique_released
+          else v_released[s.ord] or exists (
+            select from {schema}.executions x where x.unique_key = e.unique_key and x.id <> e.id
+              and not x.unique_released and x.status = any (x.unique_scope)) end
       from spawned s where e.id = p_id[s.ord]
-      returning s.ord, e.id, e.partition_key, e.status = 'runnable' and s.pending = 0 as goes_on
+      returning s.ord, e.id, e.partition_key, e.cancel_requested, e.status = 'runnable' and s.pending = 0 as goes_on
     )
-    select array_agg(o.ord), array_agg(o.id) filter (where o.partition_key is not null),
+    -- Of two entries for one position in `odd`, the later one holds.
+    select odd || array_agg(o.ord), odd_status || array_agg('runnable'::text),
+      odd_cancel || array_agg(o.cancel_requested), woke or count(*) > 0,
+      array_agg(o.id) filter (where o.partition_key is not null),
       array_agg(o.partition_key) filter (where o.partition_key is not null)
-    into v_empty, v_freed, v_freed_keys
+    into odd, odd_status, odd_cancel, woke, v_freed, v_freed_keys
     from opened o where o.goes_on;
-    woke := woke or v_empty is not null;
-    select odd || array_agg(o), odd_status || array_agg('runnable'::text), odd_cancel || array_agg(false)
-    into odd, odd_status, odd_cancel
-    from unnest(v_empty) o where o <> all (coalesce(odd, '{}'));
   end if;
 
   if p_journal_ord <> '{}' then
@@ -420,13 +424,12 @@ begin
     select from unnest(v_asked) a where a in ('awaiting_signal', 'awaiting_children', 'awaiting_promise')
   ) then
     -- A row may have parked and been woken by another commit of the same flush.
-    select odd || coalesce(array_agg(o.ord::int), '{}'), odd_status || coalesce(array_agg('runnable'::text), '{}'),
-      odd_cancel || coalesce(array_agg(false), '{}')
+    select odd || array_agg(o.ord::int), odd_status || array_agg('runnable'::text),
+      odd_cancel || array_agg(e.cancel_requested)
     into odd, odd_status, odd_cancel
     from unnest(p_id, p_status) with ordinality o(id, status, ord)
     join {schema}.executions e on e.id = o.id and e.status = 'runnable'
-    where o.ord = any (v_live) and o.ord <> all (coalesce(odd, '{}'))
-      and o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise');
+    where o.ord = any (v_live) and o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise');
   end if;
   if p_continue_ord <> '{}' then
     perform {schema}.carry_inbox_1(p_id[c.ord], c.promise) from unnest(p_continue_ord, p_continue_to) c(ord, promise)

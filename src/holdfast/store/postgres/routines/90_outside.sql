@@ -25,7 +25,8 @@ begin
   with ended as (
     update {schema}.executions e
     set status = 'cancelled', cancel_requested = true, cancel_reason = coalesce(e.cancel_reason, p_reason),
-      key_blocked = false, wake_at = null, ended_at = p_now, updated_at = p_now
+      key_blocked = false, wake_at = null, awaits = null, timed_out = false, children_ready = false, ended_at = p_now,
+      updated_at = p_now
     where e.id = any (p_ids) and e.status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
       and not e.cleans_up
     returning e.id, e.partition_key
