@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid as uuid_module
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
@@ -14,15 +14,18 @@ import msgspec
 from holdfast.core.codec import codec_for
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.retry import RetryPolicy
 from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.operation.timing import Timing
 from holdfast.models.options import Options
 from holdfast.models.workflow.callee import MachineCallee, is_callee
+from holdfast.models.workflow.control_flow import ContinueAsNew
+from holdfast.models.workflow.http import HttpResponse, http_task, make_request
 from holdfast.models.workflow.join_set import JoinSet
 from holdfast.models.workflow.operation import OwnedOperation
 from holdfast.models.workflow.promise import CallPromise, Combination, Completed, Promise, SignalPromise, TimerPromise
-from holdfast.models.workflow.session import ContinueAsNew, Session
+from holdfast.models.workflow.session import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +78,27 @@ class Context:
         callee = MachineCallee(definition_of(machine), Options(**options))
         text = callee.encode(state, self._limit)
         return CallPromise(self._session, self._session.invoke(callee, text), callee)
+
+    def http(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        json: object = None,
+        content: str | None = None,
+        timeout: Duration | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Promise[HttpResponse]:
+        """A request as a durable call: `await` its `HttpResponse`. Needs the extra `http`.
+
+        Failed connections, 408, 425, 429 and every 5xx are retried by the policy; any other status is a result. A
+        request that is not GET or the like carries an `Idempotency-Key`, the same in every attempt.
+        """
+        request = make_request(method, url, headers=headers, json=json, content=content)
+        task = http_task(retry, timeout, self._limit)
+        text = task.signature.encode((request,), {}, self._limit)
+        return CallPromise(self._session, self._session.invoke(task, text), task)
 
     def join_set(self, *, cancel_rest: bool = False) -> JoinSet[Any]:
         """Several calls at once; results in the order in which they come."""

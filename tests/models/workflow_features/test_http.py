@@ -1,0 +1,115 @@
+"""`ctx.http`: requests as durable calls, against a server of this test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+
+from holdfast import Context, RetryPolicy, TaskFailed
+from holdfast.core.errors import InvalidArgumentError
+from tests.models.workflow.kit import Rig
+
+
+@dataclass
+class Server:
+    """Answers with `answers` in turn, the last one for ever; keeps what it was asked."""
+
+    url: str = ""
+    answers: list[tuple[int, str]] = field(default_factory=lambda: [(200, '{"ok":true}')])
+    asked: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        line, *rest = head.split("\r\n")
+        headers = {name.lower(): value for name, _, value in (item.partition(": ") for item in rest if item)}
+        body = (await reader.readexactly(int(headers.get("content-length", "0")))).decode()
+        self.asked.append((line.removesuffix(" HTTP/1.1"), headers, body))
+        status, text = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+        answer = f"HTTP/1.1 {status} X\r\ncontent-length: {len(text)}\r\nx-seen: yes\r\nconnection: close\r\n\r\n{text}"
+        writer.write(answer.encode())
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    listening = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening:
+        yield made
+
+
+async def test_a_request_is_a_call_whose_answer_is_in_the_journal(rig: Rig, server: Server) -> None:
+    @rig.app.workflow
+    async def ask(ctx: Context) -> tuple[int, bool, str]:
+        answer = await ctx.http("post", f"{server.url}/pay", json={"amount": 7}, headers={"x-mine": "1"})
+        await ctx.signal("go")
+        return answer.status, answer.json()["ok"], answer.headers["x-seen"]
+
+    handle = await ask.start()
+    await rig.run()
+    rig.forget()  # the rest is replay
+    await handle.signal("go")
+    assert await rig.result(handle) == (200, True, "yes")
+    ((line, headers, body),) = server.asked
+    assert (line, body, headers["x-mine"]) == ("POST /pay", '{"amount":7}', "1")
+    assert headers["content-type"] == "application/json"
+    assert headers["idempotency-key"] == f"{handle.id}.0"
+    assert (await rig.facts(handle))[1]["kind"] == "Http"
+
+
+async def test_later_is_tried_again_and_a_refusal_is_a_result(rig: Rig, server: Server) -> None:
+    server.answers = [(503, ""), (429, ""), (404, "no such thing")]
+
+    @rig.app.workflow
+    async def ask(ctx: Context) -> tuple[int, str]:
+        answer = await ctx.http("GET", server.url, retry=RetryPolicy(initial_delay=1))
+        return answer.status, answer.text
+
+    handle = await ask.start()
+    for _ in range(3):
+        await rig.run()
+        await rig.advance(5)
+    assert await rig.result(handle) == (404, "no such thing")
+    assert len(server.asked) == 3
+    assert "idempotency-key" not in server.asked[0][1]
+
+
+async def test_what_stays_broken_fails_the_call(rig: Rig, server: Server) -> None:
+    server.answers = [(500, "")]
+
+    @rig.app.workflow
+    async def ask(ctx: Context) -> list[str]:
+        failures = []
+        for url in (server.url, "http://127.0.0.1:1"):
+            try:
+                await ctx.http("GET", url, retry=RetryPolicy(max_attempts=1))
+            except TaskFailed as error:
+                failures.append(str(error).partition(": ")[2].partition(":")[0].rpartition(".")[2])
+        return failures
+
+    assert await rig.result(await ask.start()) == ["HttpLaterError", "ConnectError"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [(("G T", "http://a"), {}), (("GET", "a.example"), {}), (("POST", "http://a"), {"json": 1, "content": "1"})],
+)
+async def test_what_is_no_request_is_refused_at_the_call(
+    rig: Rig, arguments: tuple[str, str], keywords: dict[str, object]
+) -> None:
+    @rig.app.workflow
+    async def ask(ctx: Context) -> str:
+        try:
+            await ctx.http(*arguments, **keywords)  # type: ignore[arg-type]
+        except InvalidArgumentError:
+            return "refused"
+        return "sent"
+
+    assert await rig.result(await ask.start()) == "refused"
