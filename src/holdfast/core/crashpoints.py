@@ -25,6 +25,10 @@ CRASH_POINTS: Final = (
     "timers.after",
     "release.before",
     "release.after",
+    "lease.before",  # a worker registers, beats, or leases anew
+    "lease.after",
+    "control.before",  # pause, resume, settings of queues, definitions, schedules
+    "control.after",
     "cancel.before",
     "cancel.after",
     "purge.before",

@@ -129,8 +129,7 @@ class Simulation:
     async def advance(self, seconds: float) -> None:
         """Move the ledger's clock; a living worker keeps its lease meanwhile."""
         await self.stores.advance(seconds)
-        if self._worker is not None:
-            await self._worker.beat_once()
+        await self._until_alive(self._beat)
 
     async def restart(self) -> None:
         """Stop the worker in good order; the next `work` starts another."""
@@ -175,6 +174,10 @@ class Simulation:
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.abandon()
+
+    async def _beat(self) -> None:
+        if self._worker is not None:
+            await self._worker.beat_once()
 
     async def _work(self) -> None:
         if self._worker is None:

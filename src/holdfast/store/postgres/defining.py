@@ -39,8 +39,10 @@ class Defining(Work):
             )
             for d in sorted(changed, key=lambda d: (d.name, d.version))  # one order: no two workers can deadlock
         ]
+        reach("control.before")
         async with self._connections.any("register definitions") as connection:
             await connection.executemany(self._sql["definition_put"], rows)
+        reach("control.after")
 
     async def definitions(self, name: str | None = None) -> list[Definition]:
         async with self._connections.any("read definitions") as connection:

@@ -30,12 +30,17 @@ class Outside(Ledger):
     async def register_worker(
         self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
     ) -> None:
+        reach("lease.before")
         async with self._connections.any("register a worker") as connection:
             await connection.execute(self._sql["worker_register"], worker, host, pid, queues, lease_seconds)
+        reach("lease.after")
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:
+        reach("lease.before")
         async with self._connections.any("extend a lease") as connection:
-            return await connection.fetchval(self._sql["worker_beat"], worker, lease_seconds) is not None
+            is_there = await connection.fetchval(self._sql["worker_beat"], worker, lease_seconds) is not None
+        reach("lease.after")
+        return is_there
 
     async def retire_worker(self, worker: str) -> int:
         reach("release.before")
@@ -87,15 +92,19 @@ class Outside(Ledger):
         return [None if row[0] is None else Status(row[0]) for row in rows]
 
     async def pause(self, promise: bytes, paused: bool) -> bool:
+        reach("control.before")
         async with self._connections.any("pause") as connection:
             found: bool = await connection.fetchval(self._sql["pause"], promise, paused)
+        reach("control.after")
         if found:
             self._tell(Topic.WORK)
         return found
 
     async def resume(self, promise: bytes) -> bool:
+        reach("control.before")
         async with self._connections.any("resume") as connection:
             resumed: bool = await connection.fetchval(self._sql["resume"], promise)
+        reach("control.after")
         if resumed:
             self._tell(Topic.WORK)
         return resumed
@@ -110,6 +119,7 @@ class Outside(Ledger):
     # ------------------------------------------------------------------ queues
 
     async def configure_queue(self, settings: QueueSettings) -> None:
+        reach("control.before")
         async with self._connections.any("configure a queue") as connection:
             await connection.execute(
                 self._sql["queue_configure"],
@@ -119,6 +129,7 @@ class Outside(Ledger):
                 settings.rate,
                 settings.rate_seconds,
             )
+        reach("control.after")
         self._tell(Topic.WORK)
 
     async def queues(self) -> list[QueueStats]:

@@ -111,10 +111,12 @@ class Work(Ledger):
         )
 
     async def reclaim(self, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
+        reach("lease.before")
         async with self._connections.any("reclaim") as connection:
             rows = await connection.fetch(
                 self._sql["reclaim"], worker, [claim.row for claim in claims], [claim.epoch for claim in claims]
             )
+        reach("lease.after")
         found = {claim.row: claim for claim in claims_of(rows)}
         return [found.get(claim.row) for claim in claims]
 
