@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.status import LIVE, PARKED, TERMINAL, Status
-from holdfast.store.base import DEADLINE_EXCEEDED, Store
+from holdfast.core.status import LIVE, TERMINAL, Status
+from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Commit, DeliverSignal, SpawnExecutions
 from holdfast.store.values import ExecutionClaim, NewSignal
 from holdfast.testing.hand import Hand, child_rows, done, go, keep, park, promise_of, replay, row, strand, wait_children
@@ -205,103 +205,6 @@ async def test_what_ends_at_once_keeps_its_reason_too(hand: Hand, store: Store) 
     await hand.insert(row("a"))
     await store.cancel([promise_of("a")], reason="out of stock")
     assert (await hand.view("a")).cancel_reason == "out of stock"
-
-
-# ---------------------------------------------------------------------- what cleans up is asked, never ended
-
-
-@pytest.mark.parametrize("parked", sorted(PARKED))
-async def test_what_cleans_up_is_woken_to_hear_of_the_cancel(stores: Stores, hand: Hand, parked: Status) -> None:
-    claim = await hand.take(row("a", cleans_up=True))
-    if parked is Status.AWAITING_CHILDREN:
-        await hand.apply(claim, wait_children(), SpawnExecutions(child_rows(claim, 1, queue="children")))
-    else:
-        await hand.apply(claim, AdvanceExecution(status=parked, awaits=("go",), wake_after=60))
-    assert await stores.store.cancel([claim.promise], reason="why") == [Status.RUNNABLE]
-    again = await hand.take()
-    assert (again.cancel_requested, again.cancel_reason, again.timed_out) == (True, "why", False)
-    await hand.apply(again, CANCELLED)
-
-
-async def test_what_cleans_up_and_waits_to_run_is_asked(hand: Hand, store: Store) -> None:
-    await hand.insert(row("a", cleans_up=True))
-    assert await store.cancel([promise_of("a")]) == [Status.RUNNABLE]
-    claim = await hand.take()
-    assert claim.cancel_requested
-
-
-async def test_what_cleans_up_may_park_once_its_holder_knows(hand: Hand, store: Store) -> None:
-    """Ruling B2: while cancelling, clean-up may suspend; a late resume must not un-cancel."""
-    await hand.insert(row("a", cleans_up=True))
-    await store.cancel([promise_of("a")])
-    claim = await hand.take()
-    assert (await hand.apply(claim, park("cleaned"))).status is Status.AWAITING_SIGNAL
-    assert await store.cancel([promise_of("a")]) == [Status.AWAITING_SIGNAL], "it has been told already"
-    await store.deliver([NewSignal(promise_of("a"), "cleaned", "1")])
-    assert (await hand.take()).cancel_requested
-
-
-async def test_a_holder_that_does_not_know_yet_does_not_park(hand: Hand, store: Store) -> None:
-    claim = await hand.take(row("a", cleans_up=True))
-    await store.cancel([claim.promise])
-    receipt = await hand.apply(claim, park("never"))
-    assert (receipt.status, receipt.cancel_requested) == (Status.RUNNABLE, True)
-    assert (await hand.take()).cancel_requested
-
-
-async def test_what_cleans_up_is_told_of_a_park_that_did_not_park(hand: Hand, store: Store) -> None:
-    """The receipt tells the status that the row has now, a requested cancel or not."""
-    await hand.insert(row("a", cleans_up=True))
-    await store.cancel([promise_of("a")])
-    claim = await hand.take()
-    receipt = await hand.apply(claim, park("x"), DeliverSignal(NewSignal(claim.promise, "x", "1")))
-    assert (receipt.status, receipt.cancel_requested) == (Status.RUNNABLE, True)
-
-
-async def test_a_call_of_a_holder_that_does_not_know_yet_is_made_but_not_waited_for(hand: Hand, store: Store) -> None:
-    """Its journal, in this very commit, says that the call was made."""
-    for count in (0, 2):
-        claim = await hand.take(row(f"a{count}", cleans_up=True))
-        await store.cancel([claim.promise])
-        rows = child_rows(claim, count, queue="calls", reports=True)
-        blocked = AdvanceExecution(status=Status.AWAITING_PROMISE, wait_children=1, wake_after=5)
-        receipt = await hand.apply(claim, blocked, SpawnExecutions(rows, barrier=False))
-        assert (receipt.status, receipt.cancel_requested) == (Status.RUNNABLE, True)
-        assert [child.created for child in receipt.children] == [True] * count
-        await hand.apply(await hand.take(), CANCELLED)
-
-
-async def test_cascade_asks_what_cleans_up_and_ends_the_rest(hand: Hand, store: Store) -> None:
-    parent = await hand.take(row("parent", cleans_up=True))
-    rows = (*child_rows(parent, 1, queue="q"), *child_rows(parent, 2, queue="q", cleans_up=True)[1:])
-    await hand.apply(parent, wait_children(), SpawnExecutions(rows))
-    assert await store.cancel([parent.promise], cascade=True) == [Status.RUNNABLE]
-    assert [child.status for child in await store.children(parent.promise)] == [Status.CANCELLED, Status.RUNNABLE]
-    assert (await hand.take()).cancel_requested
-
-
-# ---------------------------------------------------------------------- an execution's own deadline
-
-
-async def test_a_deadline_requests_the_cancel(stores: Stores, hand: Hand) -> None:
-    await hand.insert(row("waiting", deadline=10), row("held", deadline=10, queue="held"), row("free"))
-    held = await hand.take(queues=["held"])
-    assert (await stores.store.fire_timers(10)).next_due_seconds == pytest.approx(10)
-    await stores.advance(10)
-    await stores.store.fire_timers(10)
-    view = await hand.view("waiting")
-    assert (view.status, view.cancel_reason) == (Status.CANCELLED, DEADLINE_EXCEEDED)
-    asked = await hand.view(held)
-    assert (asked.status, asked.cancel_requested, asked.cancel_reason) == (Status.EXECUTING, True, DEADLINE_EXCEEDED)
-    assert (await hand.view("free")).status is Status.RUNNABLE
-    assert (await stores.store.fire_timers(10)).next_due_seconds is None
-
-
-async def test_a_deadline_that_was_met_does_nothing(stores: Stores, hand: Hand) -> None:
-    await hand.apply(await hand.take(row("a", deadline=10)), done())
-    await stores.advance(60)
-    await stores.store.fire_timers(10)
-    assert (await hand.view("a")).status is Status.DONE
 
 
 # ---------------------------------------------------------------------- children and parents

@@ -15,7 +15,7 @@ def test_sqlite_and_postgresql_agree_on_every_history(make_stores: Callable[[str
         try:
             for stores in both:
                 runner.run(stores.open())
-            play_histories(runner.run, both, with_model=False, examples=12, steps=50)
+            play_histories(runner.run, both, with_model=False, examples=8, steps=50)
         finally:
             for stores in both:
                 runner.run(stores.close())

@@ -26,7 +26,8 @@ from holdfast.store.values import ExecutionView
 from holdfast.testing import store_ops as ops
 from holdfast.testing.audit import audit
 from holdfast.testing.store_model import Model
-from holdfast.testing.store_ops import OUTCOMES, Op, Outcome, Spec, World
+from holdfast.testing.store_ops import OUTCOMES, Op, Outcome, Spec
+from holdfast.testing.store_world import World
 from holdfast.testing.stores import Stores
 
 T = TypeVar("T")

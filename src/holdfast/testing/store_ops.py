@@ -1,43 +1,20 @@
 """Operations on a store as data, so that one random history can be played on a model and on any store.
 
-- `Start`, `Pick`, `Flush`, ...: the operations. They name executions and claims by number, never by a store's own ids.
-- `World`: plays them on one ledger. What it answers is free of anything that two correct stores may differ in.
-
-`store_model.Model` plays the same operations in plain Python and gives the same answers.
+They name executions and claims by number, never by a store's own ids. `store_world.World` plays them on a ledger,
+`store_model.Model` in plain Python, and both give the same answers.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import LIVE, PARKED, Status
-from holdfast.store.base import Store, handler_of
-from holdfast.store.effects import (
-    AdvanceExecution,
-    Commit,
-    ConsumeSignals,
-    DeliverSignal,
-    Effect,
-    RecordTransition,
-    SpawnExecutions,
-)
-from holdfast.store.values import (
-    CHILD,
-    ExecutionClaim,
-    ExecutionView,
-    NewExecution,
-    NewSignal,
-    QueueRoom,
-    QueueSettings,
-    Signal,
-)
-from holdfast.testing.hand import KIND, row
-from holdfast.testing.stores import Stores
+from holdfast.store.values import NewExecution
+from holdfast.testing.hand import row
 
 # Partition keys stay in the first queue and limits in the second: which of the two holds a key's head up where they
 # meet is nobody's promise.
@@ -211,177 +188,6 @@ def new_row(number: int, spec: Spec) -> NewExecution:
     )
 
 
-class World:
-    """One ledger under a history. Executions are numbered as they were created, claims as they were picked."""
-
-    def __init__(self, stores: Stores) -> None:
-        self.stores = stores
-        self.rows: list[NewExecution] = []
-        self.claims: list[tuple[str, ExecutionClaim]] = []
-        self.workers: dict[int, str] = {}
-        self._generation = 0
-        self._started = 0
-
-    @property
-    def store(self) -> Store:
-        return self.stores.store
-
-    async def apply(self, op: Op) -> object:
-        """Play one operation; the answer, in terms that any store shares."""
-        return await getattr(self, f"_{type(op).__name__.lower()}")(op)
-
-    async def views(self) -> list[ExecutionView]:
-        views = await self.store.get_many([new.promise for new in self.rows])
-        return [view for view in views if view is not None]
-
-    async def inbox(self, promise: bytes) -> list[tuple[str, str]]:
-        return _read(await self.store.inbox(promise))
-
-    def cleans_up(self, number: int) -> bool:
-        """Whether the execution of a claim cleans up after a cancel."""
-        promise = self.claims[number][1].promise
-        return any(new.cleans_up for new in self.rows if new.promise == promise)
-
-    # ------------------------------------------------------------------ starting and working
-
-    async def _start(self, op: Start) -> object:
-        rows = []
-        for spec in op.specs:
-            if spec.again is not None and self.rows:
-                rows.append(self.rows[spec.again % len(self.rows)])
-            else:
-                rows.append(new_row(self._started, spec))
-                self._started += 1
-        answers = await self.store.insert(rows)
-        self.rows += [new for new, answer in zip(rows, answers, strict=True) if answer.created]
-        return [(answer.promise, answer.created, answer.collided, answer.key_conflict) for answer in answers]
-
-    async def _register(self, op: Register) -> object:
-        # A worker that was reaped takes a new identity, so every registration has one of its own.
-        self._generation += 1
-        self.workers[op.slot] = f"w{op.slot}.{self._generation}"
-        await self.store.register_worker(
-            self.workers[op.slot], host="test", pid=1, queues=QUEUES, lease_seconds=LEASE_SECONDS
-        )
-        return None
-
-    async def _beat(self, op: Beat) -> object:
-        return await self.store.beat(self.workers.get(op.slot, "nobody"), LEASE_SECONDS)
-
-    async def _pick(self, op: Pick) -> object:
-        worker = self.workers.get(op.slot, "nobody")
-        handlers = [handler_of(KIND, name, 1) for name in (NAMES if op.knows_all else NAMES[:1])]
-        rooms = [QueueRoom(queue, op.limit) for queue in QUEUES]
-        picked = await self.store.pick(worker, rooms, handlers, op.limit)
-        self.claims += [(worker, claim) for claim in picked.claims]
-        return picked.worker_lost, [self._seen(claim) for claim in picked.claims]
-
-    @staticmethod
-    def _seen(claim: ExecutionClaim) -> object:
-        inbox = _read(claim.inbox)
-        flags = (claim.timed_out, claim.children_ready, claim.cancel_requested, claim.has_parent)
-        counters = (claim.epoch, claim.revision, claim.attempt, claim.crashes, claim.barrier_round, claim.next_child)
-        return claim.promise, claim.step, claim.state, counters, flags, inbox
-
-    async def _flush(self, op: Flush) -> object:
-        answers: list[object] = [None] * len(op.commits)
-        by_worker: dict[str, list[tuple[int, Commit, list[NewExecution]]]] = {}
-        for place, (number, outcome) in enumerate(op.commits):
-            worker, claim = self.claims[number]
-            children = list(child_specs(claim.promise, claim.next_child, number, outcome))
-            commit = Commit(claim, self._effects(claim, outcome, number, children))
-            by_worker.setdefault(worker, []).append((place, commit, children))
-        for worker, commits in by_worker.items():
-            flushed = await self.store.flush(worker, [commit for _, commit, _ in commits])
-            for (place, _, children), receipt in zip(commits, flushed.receipts, strict=True):
-                created = [child.created for child in receipt.children]
-                self.rows += [new for new, was in zip(children, created, strict=False) if was]
-                answers[place] = receipt.applied, receipt.status, receipt.cancel_requested, created
-        return answers
-
-    def _effects(
-        self, claim: ExecutionClaim, outcome: Outcome, number: int, children: list[NewExecution]
-    ) -> tuple[Effect, ...]:
-        effects: list[Effect] = [_advance(claim, outcome, number)]
-        if outcome.consumes:
-            effects.append(ConsumeSignals(tuple(signal.id for signal in claim.inbox)))
-        if outcome.kind == "children":
-            effects.append(SpawnExecutions(tuple(children), outcome.quorum))
-        if outcome.kind == "call":
-            effects.append(SpawnExecutions(tuple(children), barrier=False))
-        if outcome.signal_to is not None:
-            target = self.rows[outcome.signal_to % len(self.rows)].promise
-            effects.append(DeliverSignal(NewSignal(target, outcome.signal_name, '"flush"', outcome.signal_dedup)))
-        if outcome.records:
-            effects.append(RecordTransition(claim.step, outcome.kind, None, claim.attempt))
-        return tuple(effects)
-
-    async def _release(self, op: Release) -> object:
-        count = 0
-        for number in op.claims:
-            worker, claim = self.claims[number]
-            count += await self.store.release(worker, [claim])
-        return count
-
-    async def _reclaim(self, op: Reclaim) -> object:
-        worker, claim = self.claims[op.claim]
-        (again,) = await self.store.reclaim(worker, [claim])
-        if again is None:
-            return None
-        self.claims.append((worker, again))
-        return self._seen(again)
-
-    async def _disown(self, op: Disown) -> object:
-        return await self.store.disown(self.workers.get(op.slot, "nobody"), [])
-
-    async def _retire(self, op: Retire) -> object:
-        return await self.store.retire_worker(self.workers.get(op.slot, "nobody"))
-
-    # ------------------------------------------------------------------ time
-
-    async def _advance(self, op: Advance) -> object:
-        await self.stores.advance(op.seconds)
-        return None
-
-    async def _reap(self, op: Reap) -> object:
-        reaped = await self.store.reap(PLENTY, MAX_CRASHES)
-        return sorted(reaped.workers), reaped.released, sorted(reaped.stranded), reaped.more
-
-    async def _firetimers(self, op: FireTimers) -> object:
-        fired = await self.store.fire_timers(PLENTY)
-        return fired.fired, fired.next_due_seconds, fired.more
-
-    # ------------------------------------------------------------------ from outside
-
-    async def _deliver(self, op: Deliver) -> object:
-        return await self.store.deliver(
-            [NewSignal(self.rows[number].promise, name, f'"{name}"', dedup) for number, name, dedup in op.signals]
-        )
-
-    async def _cancel(self, op: Cancel) -> object:
-        promises = [self.rows[number].promise for number in op.executions]
-        return await self.store.cancel(promises, cascade=op.cascade)
-
-    async def _pause(self, op: Pause) -> object:
-        return await self.store.pause(self.rows[op.execution].promise, op.paused)
-
-    async def _resume(self, op: Resume) -> object:
-        return await self.store.resume(self.rows[op.execution].promise)
-
-    async def _configure(self, op: Configure) -> object:
-        settings = QueueSettings(name=LIMITED_QUEUE, paused=op.paused, concurrency=op.concurrency)
-        await self.store.configure_queue(settings)
-        return None
-
-
-def _read(inbox: Iterable[Signal]) -> list[tuple[str, str]]:
-    """Name and payload; of the end of a child, its promise and status (how JSON is spaced is a store's own)."""
-    return [
-        (signal.name, json.loads(signal.payload)["status"] if signal.kind == CHILD else signal.payload)
-        for signal in inbox
-    ]
-
-
 def child_specs(parent: bytes, next_child: int, number: int, outcome: Outcome) -> Iterator[NewExecution]:
     """The children that claim `number` spawns. A workflow counts by its journal; here its calls count by claims."""
     if outcome.kind not in ("children", "call"):
@@ -398,52 +204,3 @@ def child_specs(parent: bytes, next_child: int, number: int, outcome: Outcome) -
             unique_scope=SCOPES[0] if outcome.child_unique is not None else (),
             reports=outcome.kind == "call",
         )
-
-
-def _advance(claim: ExecutionClaim, outcome: Outcome, number: int) -> AdvanceExecution:
-    step, state = f"s{number}", str(number)
-    ignore = tuple(signal.id for signal in claim.inbox) if outcome.ignores else ()
-    match outcome.kind:
-        case "next":
-            return AdvanceExecution(status=Status.RUNNABLE, step=step, state=state, delay=outcome.delay)
-        case "keep":
-            return AdvanceExecution(status=Status.EXECUTING, step=step, state=state)
-        case "replay":
-            return AdvanceExecution(
-                status=Status.RUNNABLE, attempt=claim.attempt + 1, delay=outcome.delay, progress=False
-            )
-        case "await":
-            return AdvanceExecution(
-                status=Status.AWAITING_SIGNAL,
-                step=step,
-                awaits=outcome.names,
-                ignore=ignore,
-                wake_after=outcome.wake_after,
-            )
-        case "children":
-            return AdvanceExecution(status=Status.AWAITING_CHILDREN, step=step, wake_after=outcome.wake_after)
-        case "call":
-            return AdvanceExecution(
-                status=Status.AWAITING_PROMISE,
-                step=step,
-                awaits=outcome.names,
-                ignore=ignore,
-                wake_after=outcome.wake_after,
-                wait_children=outcome.wait_children,
-            )
-        case "sleep":
-            return AdvanceExecution(
-                status=Status.AWAITING_PROMISE,
-                step=step,
-                awaits=outcome.names,
-                ignore=ignore,
-                wake_after=outcome.wake_after,
-            )
-        case "done":
-            return AdvanceExecution(status=Status.DONE, result=state)
-        case "fail":
-            return AdvanceExecution(status=Status.FAILED, error='{"type":"E","message":"no"}')
-        case "cancel":
-            return AdvanceExecution(status=Status.CANCELLED)
-        case _:
-            return AdvanceExecution(status=Status.STRANDED, error='{"type":"E","message":"no"}')
