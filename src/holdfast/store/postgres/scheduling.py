@@ -11,6 +11,8 @@ from holdfast.store.values import NewExecution, Schedule, Tick, Topic
 
 
 class Scheduling(Work):
+    """The driver answers a write with what it did and the number of rows, as in `... 1`."""
+
     async def put_schedule(self, name: str, spec: str, next_at: datetime) -> None:
         async with self._connections.any("put a schedule") as connection:
             await connection.execute(self._sql["schedule_put"], name, spec, next_at)
@@ -34,12 +36,12 @@ class Scheduling(Work):
     async def pause_schedule(self, name: str, paused: bool) -> bool:
         async with self._connections.any("pause a schedule") as connection:
             done: str = await connection.execute(self._sql["schedule_pause"], paused, name)
-        return done == "UPDATE 1"
+        return done.endswith(" 1")
 
     async def delete_schedule(self, name: str) -> bool:
         async with self._connections.any("delete a schedule") as connection:
             done: str = await connection.execute(self._sql["schedule_delete"], name)
-        return done == "DELETE 1"
+        return done.endswith(" 1")
 
     async def tick(self, moved: Tick, rows: Sequence[NewExecution]) -> bool:
         reach("insert.before")
@@ -54,7 +56,7 @@ class Scheduling(Work):
                 moved.seen_next_at,
                 moved.seen_buffered_at,
             )
-            is_first = done == "UPDATE 1"
+            is_first = done.endswith(" 1")
             if is_first and rows:
                 await self._insert_chunk(connection, rows)
         reach("insert.after")
