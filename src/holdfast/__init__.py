@@ -16,11 +16,11 @@ from holdfast.models.machine.context import ChildResult, MachineContext, Receive
 from holdfast.models.machine.definition import Machine, step
 from holdfast.models.operation.ledger import Ledger
 from holdfast.models.workflow.context import Context
+from holdfast.models.workflow.control_flow import Cancelled, Evicted
 from holdfast.models.workflow.current import current
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.join_set import JoinSet
 from holdfast.models.workflow.promise import Completed, Promise
-from holdfast.models.workflow.session import Cancelled, Evicted
 from holdfast.models.workflow.task import Task
 
 __version__ = "0.1.0"

@@ -17,10 +17,10 @@ from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
 from holdfast.models.workflow.context import Context
+from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.lint import Lint, lint_body
 from holdfast.models.workflow.promise import CallPromise
-from holdfast.models.workflow.session import CURRENT
 from holdfast.models.workflow.signature import Signature
 from holdfast.models.workflow.start import FunctionStarter, function_row
 from holdfast.models.workflow.task import Task

@@ -35,8 +35,9 @@ from holdfast.models.operation.holding import Holding, find_holding, see_to_its_
 from holdfast.models.operation.ids import check_id, operation_id_of
 from holdfast.models.operation.ledger import Ledger
 from holdfast.models.operation.timing import Timing
+from holdfast.models.workflow.control_flow import ContinueAsNew
 from holdfast.models.workflow.promise import CallPromise, Combination
-from holdfast.models.workflow.session import ContinueAsNew, Session
+from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.task import Effects, Task
 
 if TYPE_CHECKING:

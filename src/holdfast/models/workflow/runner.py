@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
 from holdfast.models.workflow.definition import KIND, FunctionRegistry
+from holdfast.models.workflow.inline_calls import InlineCalls
 from holdfast.models.workflow.run import Run
 from holdfast.models.workflow.warm import WarmSessions
 from holdfast.store.values import ExecutionClaim
@@ -29,7 +30,7 @@ class WorkflowRunner:
         self._registry = registry
         self.warm = WarmSessions(warm_most, warm_bytes)
         self.background: set[asyncio.Task[Any]] = set()
-        self._beating: set[Run] = set()
+        self._beating: set[InlineCalls] = set()
 
     @property
     def handlers(self) -> Collection[int]:
@@ -47,13 +48,13 @@ class WorkflowRunner:
         """The worker leaves: bodies are dropped, which runs their `finally` blocks (ruling B16)."""
         self.warm.clear()
 
-    def note_beat(self, run: Run) -> None:
+    def note_beat(self, run: InlineCalls) -> None:
         """Heartbeats become durable about once a second, together with whatever else is committed."""
         if run not in self._beating:
             self._beating.add(run)
             asyncio.get_running_loop().call_later(BEAT_COMMIT_SECONDS, self._commit_beats, run)
 
-    def _commit_beats(self, run: Run) -> None:
+    def _commit_beats(self, run: InlineCalls) -> None:
         self._beating.discard(run)
         task = asyncio.get_running_loop().create_task(run.commit_beats())
         self.background.add(task)

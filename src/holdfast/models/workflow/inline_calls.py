@@ -1,0 +1,280 @@
+"""The inline calls of a run: in place, beside each other, in a transaction; attempts, retries, interruptions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Raw
+
+from holdfast.core.errors import PayloadError, StoreError
+from holdfast.core.identity import PromiseId
+from holdfast.core.journal.events import Err, Failure, Ok
+from holdfast.core.retry import GiveUp
+from holdfast.core.status import Status
+from holdfast.models.workflow.attempts import failure_kind, run_attempt
+from holdfast.models.workflow.current import Current
+from holdfast.models.workflow.failures import failure_of
+from holdfast.models.workflow.open_call import OpenCall
+from holdfast.models.workflow.run_ledger import RunLedger
+from holdfast.models.workflow.task import Task
+from holdfast.models.workflow.transaction import WrongStoreError
+from holdfast.store.effects import Effect
+
+
+class InlineCalls(RunLedger):
+    """Starts what the body waits for, and takes in what comes of it and from outside."""
+
+    def _startable(self) -> list[OpenCall]:
+        running = {call.promise_id for call in self._in_flight.values()}
+        now_us = self._now_us()
+        return [
+            call
+            for call in self._session.open_calls.values()
+            if call.callee is not None
+            and not call.is_remote
+            and call.promise_id not in running
+            and (call.retry_at_us is None or call.retry_at_us <= now_us)
+        ]
+
+    # ------------------------------------------------------------------ calls
+
+    async def _call_in_place(self, call: OpenCall) -> bool:
+        """The common case: the body waits for this one call. It runs in the claim's own asyncio task."""
+        if not await self._begin([call]) or call.promise_id not in self._session.open_calls:
+            return not self._is_over
+        if self._session.awaits_cancel():
+            return True
+        self._in_place = asyncio.current_task()
+        try:
+            outcome = await self._attempt(call)
+        finally:
+            self._in_place = None
+        self._touch()
+        if self._is_interrupted and not isinstance(outcome, Ok):
+            # The cancel comes first: the body is to hear of it, not of a call that failed because of it.
+            await self._look_outside()
+        if not self._session.awaits_cancel():
+            self._settle(call, outcome)
+        elif isinstance(outcome, Ok):
+            self._session.completed(call, outcome)
+        if self._is_interrupted or self._stir.is_set():
+            # What came while the call ran is taken in after its end: a signal finds the body running (B7).
+            self._is_interrupted = False
+            self._stir.clear()
+            self._session.resume()
+            await self._look_outside()
+        return True
+
+    async def _transact(self, call: OpenCall, task: Any) -> bool:
+        """A transaction: what it writes and its InvokeCompleted are one commit, so it takes effect exactly once."""
+        session = self._session
+        if not await self._begin([call]) or call.promise_id not in session.open_calls:
+            return not self._is_over
+        if session.awaits_cancel():
+            return True
+
+        def effects_of(text: str) -> list[Effect]:
+            session.completed(call, Ok(Raw(text.encode())))
+            return self._effects(Status.EXECUTING, True, {})
+
+        async with self._committing:
+            if self._is_over:
+                return False
+            try:
+                work = task.work(call.input, self._current(call), self._engine)
+                receipt = await self._engine.transact(self._claim, work, effects_of)
+            except (StoreError, asyncio.CancelledError):
+                raise  # whether it was committed is not known here: whoever picks it next reads that in the journal
+            except Exception as error:
+                if call.promise_id not in session.open_calls:
+                    raise  # the code had returned: this is the ledger's own trouble
+                self._touch()
+                self._settle(call, error)
+                return True
+            return await self._after(receipt, Status.EXECUTING)
+
+    async def _call_beside(self, todo: list[OpenCall]) -> bool:
+        """Several calls at once; each result is committed as it comes."""
+        if not await self._begin(todo):
+            return False
+        if self._session.awaits_cancel():
+            return True
+        loop = asyncio.get_running_loop()
+        for call in todo:
+            if call.promise_id in self._session.open_calls:
+                task = loop.create_task(self._attempt(call))
+                task.add_done_callback(self._finished.append)
+                self._in_flight[task] = call
+        if not self._in_flight:
+            return True
+        if not self._finished:
+            await self._something_happens()
+        self._touch()
+        finished = self._finished.copy()
+        self._finished.clear()  # the same list: callbacks of calls in flight append to it
+        for task in finished:
+            task_call = self._in_flight.pop(task, None)
+            if task_call is not None:
+                self._settle(task_call, asyncio.CancelledError() if task.cancelled() else task.result())
+        if self._stir.is_set():
+            self._stir.clear()
+            await self._look_outside()
+        self._session.fire_timers(self._now_us())
+        return await self._commit() if self._in_flight and self._session.decided else True
+
+    async def _something_happens(self) -> None:
+        stirred = asyncio.ensure_future(self._stir.wait())
+        retry = self._next_retry_seconds()
+        try:
+            await asyncio.wait([*self._in_flight, stirred], timeout=retry, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stirred.cancel()
+
+    def _next_retry_seconds(self) -> float | None:
+        due = [call.retry_at_us for call in self._session.open_calls.values() if call.retry_at_us is not None]
+        timers = [fire for pid, fire in self._session.timers.items() if self._is_awaited(pid)]
+        return None if not due and not timers else max(0.001, (min(due + timers) - self._now_us()) / 1_000_000)
+
+    def _is_awaited(self, promise_id: str) -> bool:
+        wait = self._session.wait
+        return wait is not None and promise_id in wait.waiting_on
+
+    async def _begin(self, calls: list[OpenCall]) -> bool:
+        """Record Started; commit first if a crash could decide otherwise, or if the attempt itself must count."""
+        session = self._session
+        # Started is not part of this commit: should it pause the execution, the call has not begun.
+        if (session.decided or session.spawned) and not await self._commit():
+            return False
+        if session.awaits_cancel():  # heard of with that commit: the body hears of it before anything begins
+            return True
+        must_count = False
+        for call in calls:
+            task = call.callee
+            assert isinstance(task, Task)
+            if call.promise_id not in session.open_calls or (call.started and self._lost_attempt(call, task)):
+                continue
+            session.started(call)
+            # B15: an attempt that may kill its worker, or may not be repeated, is recorded before it begins.
+            must_count = must_count or self._claim.attempt > 0 or task.effects == "at_most_once"
+        return await self._commit(progress=session.decided) if must_count or session.decided else True
+
+    def _lost_attempt(self, call: OpenCall, task: Task[..., Any]) -> bool:
+        """An attempt was in flight when its worker died. Whether that was the last one."""
+        if task.effects == "at_most_once":
+            failure = Failure("uncertain", "Uncertain", f"attempt {call.attempt} of {task.name} was interrupted")
+        elif task.retry.max_attempts is not None and call.attempt >= task.retry.max_attempts:
+            failure = Failure("internal", "WorkerLost", f"attempt {call.attempt} of {task.name} lost its worker")
+        else:
+            return False
+        self._session.completed(call, Err(failure))
+        return True
+
+    async def _attempt(self, call: OpenCall) -> Ok | BaseException:
+        task = call.callee
+        assert isinstance(task, Task)
+        try:
+            return await run_attempt(task, call.input, self._current(call), self._engine)
+        except asyncio.CancelledError as error:
+            asyncio_task = asyncio.current_task()
+            if self._is_interrupted and asyncio_task is not None and asyncio_task is self._in_place:
+                return error
+            if asyncio_task is not None and asyncio_task.cancelling():
+                raise
+            return error
+        except Exception as error:
+            return error
+        finally:
+            if self._is_interrupted and self._in_place is not None and self._in_place is asyncio.current_task():
+                self._in_place.uncancel()
+
+    def _current(self, call: OpenCall) -> Current:
+        beat = self._beats.get(call.promise_id)
+        return Current(
+            execution=str(self._promise),
+            promise=call.promise_id,
+            attempt=call.attempt,
+            last_beat=None if beat is None else bytes(beat).decode(),
+            on_beat=lambda text: self._on_beat(call.promise_id, text),
+        )
+
+    def _settle(self, call: OpenCall, outcome: Ok | BaseException) -> None:
+        session = self._session
+        if isinstance(outcome, Ok):
+            self._beats.pop(call.promise_id, None)
+            session.completed(call, outcome)
+            return
+        task = call.callee
+        assert isinstance(task, Task)
+        if isinstance(outcome, asyncio.CancelledError):
+            session.completed(call, Err(Failure("cancelled", "Cancelled", f"{task.name} was cancelled")))
+            return
+        failure = failure_of(outcome, failure_kind(outcome, task))
+        if task.effects == "at_most_once":
+            session.completed(call, Err(failure))
+            return
+        elapsed = max(0.0, (self._now_us() - call.first_started_us) / 1_000_000)
+        decision = task.retry.decide(call.attempt, elapsed, outcome, self._engine.random())
+        if isinstance(decision, GiveUp) or isinstance(outcome, PayloadError | WrongStoreError):
+            session.completed(call, Err(failure))
+        else:
+            session.retrying(call, failure, self._now_us() + round(decision.delay_seconds * 1_000_000))
+
+    # ------------------------------------------------------------------ the outside
+
+    def _on_stir(self) -> None:
+        self._stir.set()
+        if self._in_place is not None:
+            looking = asyncio.get_running_loop().create_task(self._interrupt_if_cancelled())
+            self._runner.background.add(looking)
+            looking.add_done_callback(self._runner.background.discard)
+
+    async def _interrupt_if_cancelled(self) -> None:
+        view = await self._engine.store.get(self._claim.promise)
+        if view is not None and view.cancel_requested and self._in_place is not None and not self._is_interrupted:
+            self._is_interrupted = True
+            self._in_place.cancel()
+
+    def _on_beat(self, promise_id: str, text: str) -> None:
+        self._beats[promise_id] = Raw(text.encode())
+        self._has_new_beats = True
+        self._runner.note_beat(self)
+
+    async def commit_beats(self) -> None:
+        """Called now and then while calls are in flight: the last heartbeats become durable."""
+        if self._has_new_beats and not self._is_over:
+            await self._commit(progress=False)
+
+    async def _cancel_left(self) -> None:
+        """Calls of join sets that were left with their rest to be cancelled, and those that a cancel found open."""
+        left, self._session.to_cancel = self._session.to_cancel, []
+        if left:
+            found = (self._session.open_calls.get(promise_id) for promise_id in dict.fromkeys(left))
+            await self._cancel_calls([call for call in found if call is not None])
+
+    async def _cancel_calls(self, calls: list[OpenCall]) -> None:
+        session = self._session
+        remote = []
+        for call in calls:
+            if call in session.spawned:  # never inserted: it ends here
+                session.spawned.remove(call)
+                self._end_unstarted(call)
+            elif call.is_remote:
+                remote.append(PromiseId.parse(call.promise_id).to_bytes())
+            else:
+                running = [task for task, other in self._in_flight.items() if other is call]
+                for task in running:
+                    task.cancel()
+                if not running:
+                    self._end_unstarted(call)
+        if remote:
+            await self._engine.store.cancel(remote, cascade=True, reason="its caller was cancelled")
+
+    def _end_unstarted(self, call: OpenCall) -> None:
+        """SE-2: a call that ends has started."""
+        was_started = call.started or call.retry_at_us is not None
+        if not was_started:
+            self._session.started(call)
+        when = "before it began" if call.attempt == 1 and not was_started else f"in attempt {call.attempt}"
+        failure = Failure("cancelled", "Cancelled", f"{call.function_name} was cancelled {when}")
+        self._session.completed(call, Err(failure))

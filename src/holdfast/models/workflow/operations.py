@@ -1,0 +1,319 @@
+"""What a body asks for: each operation takes the next number and is compared with what the journal holds (B5).
+
+And the answers: whether the body may go on at once, and with what.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.clock import to_datetime
+from holdfast.core.codec import fingerprint
+from holdfast.core.errors import CallNotAllowedError, NonDeterminismError
+from holdfast.core.journal import JournalStatus, Operation
+from holdfast.core.journal.events import (
+    AwaitKind,
+    ExecutionAwaiting,
+    ExecutionResumed,
+    InvokeScheduled,
+    JoinSetAwaited,
+    JoinSetCreated,
+    JoinSetSubmitted,
+    RandomGenerated,
+    SignalWait,
+    TimeRecorded,
+    TimerScheduled,
+)
+from holdfast.models.workflow.callee import Callee, forgive
+from holdfast.models.workflow.control_flow import CURRENT, Cancelled, Diverged, Evicted
+from holdfast.models.workflow.divergence import describe
+from holdfast.models.workflow.open_call import OpenCall
+from holdfast.models.workflow.past import BLOCKED, Past
+from holdfast.models.workflow.promise import SignalPromise, forbid_elsewhere
+
+RUNNING: Final = JournalStatus.RUNNING
+CANCELLING: Final = JournalStatus.CANCELLING
+DEPTH_MOST: Final = 64
+
+
+class Operations(Past):
+    """The body's side of a session."""
+
+    # ------------------------------------------------------------------ operations of the body
+
+    def must_be_current(self) -> None:
+        if CURRENT.session is not self:
+            raise forbid_elsewhere("this promise")
+        if self.is_evicting:
+            raise Evicted
+
+    def allocate(self, kind: str, name: str, mark: str) -> tuple[str, bool]:
+        """The id of the next operation, and whether the journal has it already."""
+        if CURRENT.session is not self:
+            raise forbid_elsewhere("this context")
+        if self.is_evicting:
+            raise Evicted
+        if self.divergence is not None:
+            raise Diverged
+        number = self.next
+        promise_id = f"{self.journal.prefix}{number}"
+        if number < self.replay_until:
+            recorded = self._recorded[number]
+            if (recorded.kind, recorded.name, recorded.fingerprint) != (kind, name, mark):
+                self._diverge(Operation(promise_id, kind, name, mark), recorded)
+            self.next = number + 1
+            return promise_id, True
+        if self.journal.status is BLOCKED or self.taken or self.owners:
+            self._diverge(Operation(promise_id, kind, name, mark), self._skipped())
+        self.next = number + 1
+        return promise_id, False
+
+    def _diverge(self, asked: Operation | None, recorded: Operation | None) -> NoReturn:
+        self.divergence = NonDeterminismError(
+            describe(self.journal.execution_id, asked, recorded, self.body, self._inputs)
+        )
+        raise Diverged
+
+    def _skipped(self) -> Operation | None:
+        """What the journal holds next and the body passed over; None if it has caught up with its journal."""
+        if self.next < self.replay_until:
+            return self._recorded[self.next]
+        if self.taken:
+            return Operation(next(iter(self.taken)), "take a result of the join set", "", "")
+        if self.owners:
+            return Operation(next(iter(self.owners)), "submit to a join set", "", "")
+        waiting = self.journal.waiting if self.journal.status is BLOCKED else None
+        return None if waiting is None else awaiting(waiting.kind, waiting.waiting_on)
+
+    def invoke(self, callee: Callee, text: str) -> str:
+        """Schedule a call, or find it in the journal. `callee` is a task, workflow or machine definition."""
+        if callee.is_remote and self.journal.execution_id.count(".") >= DEPTH_MOST:
+            raise CallNotAllowedError(
+                f"{callee.name} would be the child of {DEPTH_MOST} ancestors; a call tree this deep is a loop: "
+                "use ctx.continue_as_new, or a list of work"
+            )
+        mark = fingerprint(text)
+        if self.next < self.replay_until:
+            mark = forgive(callee, self._recorded[self.next], self._inputs.get(self.next), text, mark)
+        promise_id, is_recorded = self.allocate(callee.invoke_kind, callee.name, mark)
+        if is_recorded:
+            call = self.open_calls.get(promise_id)
+            if call is not None:
+                call.callee = callee
+                if self.is_fork and call.is_remote:
+                    self.spawned.append(call)  # in the past that it was copied from it has another id
+            return promise_id
+        self.append(
+            InvokeScheduled(
+                promise_id=promise_id,
+                kind=callee.invoke_kind,
+                function_name=callee.name,
+                input=Raw(text.encode()),
+                fingerprint=mark,
+                retry_policy=callee.settings,
+                **self._event(),
+            )
+        )
+        call = OpenCall(promise_id, callee.name, text, callee.settings)
+        call.callee = callee
+        self.open_calls[promise_id] = call
+        if callee.is_remote:
+            self.spawned.append(call)
+        return promise_id
+
+    def random_value(self, what: str, derive: Any) -> Any:
+        """A value derived from its own id, so that losing it in a crash gives the same one again (ruling B15)."""
+        promise_id, is_recorded = self.allocate("Random", "", what)
+        if is_recorded:
+            return msgspec.json.decode(self.settled.pop(promise_id).value)
+        value = derive(hashlib.sha256(f"{promise_id}:{what}".encode()).digest())
+        raw = Raw(msgspec.json.encode(value))
+        self.append(RandomGenerated(promise_id=promise_id, value=raw, fingerprint=what, **self._event()))
+        return value
+
+    def current_time(self) -> datetime:
+        promise_id, is_recorded = self.allocate("Time", "", "")
+        if is_recorded:
+            return self.settled.pop(promise_id).value  # type: ignore[no-any-return]
+        moment = to_datetime(self.now_us)
+        self.append(TimeRecorded(promise_id=promise_id, time=moment, **self._event()))
+        self.decided = True
+        return moment
+
+    def begin_timer(self, seconds: float) -> str:
+        mark = fingerprint(repr(seconds))
+        promise_id, is_recorded = self.allocate("Timer", "", mark)
+        if is_recorded:
+            return promise_id
+        fire_at_us = self.now_us + round(seconds * 1_000_000)
+        self.append(
+            TimerScheduled(
+                promise_id=promise_id,
+                duration=timedelta(seconds=seconds),
+                fire_at=to_datetime(fire_at_us),
+                fingerprint=mark,
+                **self._event(),
+            )
+        )
+        self.timers[promise_id] = fire_at_us
+        self.decided = True
+        return promise_id
+
+    def begin_signals(self, promises: Sequence[SignalPromise[Any]]) -> tuple[SignalWait, ...]:
+        """Give each its number, once; the waits for those that are not received yet.
+
+        Numbers are in the journal in their order. So what is buffered is received at once only if nothing has to be
+        waited for; else the wait comes first and gives all of them their numbers.
+        """
+        fresh = [promise for promise in promises if promise.id is None]
+        if fresh:
+            self._cancel_before_signal()
+            is_buffered = self._is_buffered(fresh)
+            if self.cancel_raised and not is_buffered and self.next >= self.replay_until:
+                # No Awaiting may be recorded while Cancelling (B2), so the wait would have no place in the journal.
+                raise CallNotAllowedError(f"clean-up after a cancel cannot wait for the signal {fresh[0].name!r}")
+            for promise in fresh:
+                promise.id, is_recorded = self.allocate("Signal", promise.name, "")
+                if is_buffered and not is_recorded:
+                    self._receive(promise.name, promise.id)
+        return tuple(SignalWait(p.id, p.name) for p in promises if p.id is not None and p.id not in self.settled)
+
+    def begin_signal_timer(self, promise: SignalPromise[Any], seconds: float) -> str | None:
+        """For a signal with a deadline: the timer beside it, or None if the signal was buffered."""
+        self._cancel_before_signal()
+        if self.next < self.replay_until:
+            at_once = self._recorded[self.next].kind == "Signal"
+        else:
+            at_once = self._is_buffered([promise]) or self.cancel_raised
+        timer = None if at_once else self.begin_timer(seconds)
+        self.begin_signals((promise,))
+        return timer
+
+    def _is_buffered(self, promises: Sequence[SignalPromise[Any]]) -> bool:
+        wanted = Counter(promise.name for promise in promises)
+        return all(len(self.buffered.get(name, ())) >= count for name, count in wanted.items())
+
+    def _cancel_before_signal(self) -> None:
+        """A pending cancel reaches the body before a signal takes a number, which only its wait would record."""
+        if self.awaits_cancel() and self.next >= self.children_at_cancel and CURRENT.session is self:
+            self._reach_cancel()
+
+    def begin_join_set(self) -> str:
+        join_set_id, is_recorded = self.allocate("JoinSet", "", "")
+        if not is_recorded:
+            self.append(JoinSetCreated(join_set_id=join_set_id, **self._event()))
+        return join_set_id
+
+    def submit(self, join_set_id: str, promise_id: str) -> None:
+        self.submitted[promise_id] = join_set_id
+        recorded = self.owners.pop(promise_id, None)
+        if recorded == join_set_id:
+            return
+        if recorded is not None or self.is_replaying:
+            asked = Operation(join_set_id, f"submit #{number_of(promise_id)} to the join set", "", "")
+            self._diverge(asked, None if recorded is None else Operation(recorded, "submit it to the join set", "", ""))
+        self.append(JoinSetSubmitted(join_set_id=join_set_id, promise_id=promise_id, **self._event()))
+
+    def take_member(self, join_set_id: str, members: Sequence[str]) -> str | None:
+        """The member whose result is taken now: as recorded, else the earliest settled one, else None."""
+        recorded = self.taken.get(join_set_id)
+        if recorded:
+            taken = recorded.pop(0)
+            if not recorded:
+                del self.taken[join_set_id]
+            if taken not in members:
+                self._diverge(
+                    Operation(join_set_id, f"take a result of {', '.join(map(number_of, members))}", "", ""),
+                    Operation(join_set_id, f"take the result of #{number_of(taken)}", "", ""),
+                )
+            return taken
+        settled = [promise_id for promise_id in members if promise_id in self.settled]
+        if not settled:
+            return None
+        winner = self.first_of(settled)
+        result = self.settled[winner].value
+        self.append(JoinSetAwaited(join_set_id=join_set_id, promise_id=winner, result=result, **self._event()))
+        return winner
+
+    def patched(self, patch_id: str) -> bool:
+        """B18: sticky in both directions; True only where the body is at the end of its history."""
+        known = self.journal.patches.get(patch_id)
+        if known is not None:
+            return known
+        is_new = not self.is_replaying
+        self.journal.record_patch(patch_id, is_new)
+        self.decided = True
+        return is_new
+
+    def publish(self, name: str, text: str) -> None:
+        if not self.is_replaying:
+            self.published[name] = Raw(text.encode())
+            self.has_new_published = True
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the body is still in its past."""
+        return self.next < self.replay_until or self.journal.status is BLOCKED
+
+    # ------------------------------------------------------------------ answers for the body
+
+    def is_ready(self, kind: AwaitKind, ids: Sequence[str], signals: tuple[SignalWait, ...] = ()) -> bool:
+        """Whether the body may go on at once. Raises `Cancelled` where a cancel reaches the body here."""
+        if self.awaits_cancel() and not self._settled_before(kind, ids, self.cancel_sequence):
+            self._reach_cancel()
+        if not self._settled_before(kind, ids, None):
+            return False
+        waiting = self.journal.waiting if self.journal.status is BLOCKED else None
+        if waiting is not None and (waiting.kind, waiting.waiting_on) == (kind, tuple(ids)):
+            # Replay has come to where the journal stands, and the answer is there: only now is the past over.
+            self.append(ExecutionResumed(**self._event()))
+            return True
+        if any(self.journal.find(wait.promise_id) < 0 for wait in signals):
+            # The numbers of its signals must be in the journal, though there is nothing to wait for.
+            self.append(ExecutionAwaiting(waiting_on=tuple(ids), kind=kind, signals=signals, **self._event()))
+            self.append(ExecutionResumed(**self._event()))
+        return True
+
+    def awaits_cancel(self) -> bool:
+        """Whether a cancel was requested that the body has not heard of."""
+        return self.cancel_sequence is not None and not self.cancel_raised
+
+    def _reach_cancel(self) -> NoReturn:
+        """The cancel reaches the body; what it had begun and not got is to be cancelled with it."""
+        self.note_cancel_raised()
+        raise Cancelled(self.cancel_reason)
+
+    def note_cancel_raised(self) -> None:
+        self.cancel_raised = True
+        self.to_cancel.extend(pid for pid in self.open_calls if int(number_of(pid)) < self.next)
+
+    def _settled_before(self, kind: AwaitKind, ids: Sequence[str], limit: int | None) -> bool:
+        settled = self.settled
+        check = any if kind == "Any" else all
+        return check(
+            promise_id in settled and (limit is None or settled[promise_id].sequence < limit) for promise_id in ids
+        )
+
+    def first_of(self, ids: Sequence[str]) -> str:
+        """The one that the journal has first: the same in every replay."""
+        settled = self.settled
+        return min((i for i in ids if i in settled), key=lambda promise_id: settled[promise_id].sequence)
+
+    def take(self, promise_id: str) -> Any:
+        """The answer; the promise keeps it from here on."""
+        return self.settled[promise_id].value
+
+
+def number_of(promise_id: str) -> str:
+    return promise_id.rpartition(".")[2]
+
+
+def awaiting(kind: AwaitKind, waiting_on: Sequence[str]) -> Operation:
+    return Operation("", f"await {kind} of {', '.join('#' + number_of(pid) for pid in waiting_on)}", "", "")

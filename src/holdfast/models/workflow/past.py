@@ -1,0 +1,232 @@
+"""What a session knows: its journal, what the journal answers, and what is open. And how it learns more.
+
+`load` takes in a stored journal; the rest appends what happened outside the body: signals, timers, calls, a cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from msgspec import Raw
+
+from holdfast.core.clock import to_datetime, to_us
+from holdfast.core.errors import NonDeterminismError
+from holdfast.core.journal import Journal, JournalStatus, Operation, decode_segment, operations_of
+from holdfast.core.journal.events import (
+    CancelRequested,
+    Event,
+    ExecutionStarted,
+    Failure,
+    InvokeCompleted,
+    InvokeRetrying,
+    InvokeScheduled,
+    InvokeStarted,
+    JoinSetAwaited,
+    JoinSetSubmitted,
+    RandomGenerated,
+    Result,
+    SignalDelivered,
+    SignalReceived,
+    TimeRecorded,
+    TimerFired,
+    TimerScheduled,
+)
+from holdfast.models.workflow.open_call import OpenCall, Settled
+from holdfast.models.workflow.promise import Wait
+
+BLOCKED: Final = JournalStatus.BLOCKED
+FIRED: Final = Raw(b"null")
+
+
+class Past:
+    """`promise_text` is the text of the execution's own id; the journal's ids begin with it."""
+
+    def __init__(self, promise_text: str, body: Coroutine[Any, Any, Any] | None = None) -> None:
+        self.journal = Journal(promise_text)
+        self.body = body
+        self.now_us = 0  # the store's time of the last commit, which is what ctx.now() gives
+        self.stamp = to_datetime(0)  # of events: for people
+        self.next = 0
+        self.replay_until = 0
+        self.decided = False  # something is pending that a crash would decide otherwise (ruling B15)
+        self.settled: dict[str, Settled] = {}
+        self.open_calls: dict[str, OpenCall] = {}
+        self.timers: dict[str, int] = {}  # open ones: when they fire
+        self.spawned: list[OpenCall] = []  # remote calls to be inserted with the next commit
+        self.to_cancel: list[str] = []  # calls whose join set was left, or which a cancel found open
+        self.taken: dict[str, list[str]] = {}  # by join set: what replay has still to give, in order
+        self.owners: dict[str, str] = {}  # by promise: the join set that replay has still to see it submitted to
+        self.wait: Wait | None = None  # where the body stands
+        self.result: Any = None
+        self.failure: BaseException | None = None
+        self.is_finished = False
+        self.is_evicting = False
+        self.divergence: NonDeterminismError | None = None
+        self.cancel_sequence: int | None = None
+        self.cancel_reason = ""
+        self.cancel_raised = False
+        self.children_at_cancel = 0
+        self.buffered: dict[str, list[Raw]] = {}  # by name: delivered and not received, oldest first
+        self.submitted: dict[str, str] = {}  # by promise: the join set that this run of the body put it into
+        self.journal_bytes = 0
+        self.is_fork = False  # its past is a copy, and what is open in it has not been spawned
+        self.published: dict[str, Raw] = {}
+        self.has_new_published = False
+        self.attributes: dict[str, Any] = {}
+        self.has_new_attributes = False
+        self._recorded: dict[int, Operation] = {}
+        self._inputs: dict[int, Raw] = {}
+
+    # ------------------------------------------------------------------ journal in
+
+    def start(self, digest: str, text: str, parent: str | None, key: str | None, version: int) -> None:
+        self.append(
+            ExecutionStarted(
+                sequence=0,
+                timestamp=self.stamp,
+                component_digest=digest,
+                input=Raw(text.encode()),
+                parent_id=parent,
+                idempotency_key=key,
+                version=version,
+            )
+        )
+
+    def load(self, segments: Sequence[str]) -> None:
+        """Take in a stored journal; the body has not begun."""
+        decoded = [decode_segment(text) for text in segments]
+        self.journal = Journal.load(self.journal.execution_id, decoded)
+        self.journal_bytes = sum(map(len, segments))
+        for segment in decoded:
+            for event in segment.events:
+                self._learn(event)
+        self.replay_until = self.journal.next_child
+
+    def _learn(self, event: Event) -> None:
+        for operation in operations_of(event):
+            number = int(operation.promise_id[len(self.journal.prefix) :])
+            self._recorded.setdefault(number, operation)
+        match event:
+            case InvokeScheduled():
+                text = bytes(event.input).decode()
+                self.open_calls[event.promise_id] = OpenCall(
+                    event.promise_id, event.function_name, text, event.retry_policy
+                )
+                self._inputs[int(event.promise_id[len(self.journal.prefix) :])] = event.input
+            case InvokeStarted():
+                call = self.open_calls[event.promise_id]
+                call.attempt, call.started, call.retry_at_us = event.attempt, True, None
+                call.first_started_us = call.first_started_us or to_us(event.timestamp)
+            case InvokeRetrying():
+                call = self.open_calls[event.promise_id]
+                call.started, call.retry_at_us = False, to_us(event.retry_at)
+            case InvokeCompleted():
+                self.open_calls.pop(event.promise_id)
+                self.settled[event.promise_id] = Settled(event.sequence, event.result)
+            case RandomGenerated():
+                self.settled[event.promise_id] = Settled(event.sequence, event.value)
+            case TimeRecorded():
+                self.settled[event.promise_id] = Settled(event.sequence, event.time)
+            case TimerScheduled():
+                self.timers[event.promise_id] = to_us(event.fire_at)
+            case TimerFired():
+                self.timers.pop(event.promise_id, None)
+                self.settled[event.promise_id] = Settled(event.sequence, FIRED)
+            case SignalDelivered():
+                self.buffered.setdefault(event.signal_name, []).append(event.payload)
+            case SignalReceived():
+                self.buffered[event.signal_name].pop(0)
+                self.settled[event.promise_id] = Settled(event.sequence, event.payload)
+            case JoinSetSubmitted():
+                self.owners[event.promise_id] = event.join_set_id
+            case JoinSetAwaited():
+                self.taken.setdefault(event.join_set_id, []).append(event.promise_id)
+            case CancelRequested():
+                self.cancel_sequence, self.cancel_reason = event.sequence, event.reason
+                self.children_at_cancel = len(self._recorded)
+            case _:
+                pass
+
+    def append(self, event: Event) -> None:
+        self.journal.append(event)
+
+    def _event(self) -> dict[str, Any]:
+        return {"sequence": self.journal.length, "timestamp": self.stamp}
+
+    # ------------------------------------------------------------------ what happened outside
+
+    def deliver(self, name: str, payload: str) -> None:
+        """A signal from the inbox; it is received at once if the body waits for it."""
+        self.append(
+            SignalDelivered(
+                signal_name=name,
+                payload=Raw(payload.encode()),
+                delivery_id=self.journal.last_delivery_id(name) + 1,
+                **self._event(),
+            )
+        )
+        self.buffered.setdefault(name, []).append(Raw(payload.encode()))
+        self.decided = True
+
+    def _receive(self, name: str, promise_id: str) -> None:
+        payload = self.buffered[name].pop(0)
+        delivery_id = self.journal.oldest_delivery_id(name)
+        assert delivery_id is not None
+        sequence = self.journal.length
+        self.append(
+            SignalReceived(
+                promise_id=promise_id, signal_name=name, payload=payload, delivery_id=delivery_id, **self._event()
+            )
+        )
+        self.settled[promise_id] = Settled(sequence, payload)
+        self.decided = True
+
+    def receive_wanted(self) -> None:
+        """Hand buffered signals to the promises that the body is blocked on."""
+        wait = self.journal.waiting if self.journal.status is BLOCKED else self.wait
+        if wait is None:
+            return
+        for signal in wait.signals:
+            if signal.promise_id not in self.settled and self.buffered.get(signal.signal_name):
+                self._receive(signal.signal_name, signal.promise_id)
+
+    def fire_timers(self, now_us: int) -> None:
+        due = sorted((fire_at, promise_id) for promise_id, fire_at in self.timers.items() if fire_at <= now_us)
+        for _, promise_id in due:
+            del self.timers[promise_id]
+            self.settled[promise_id] = Settled(self.journal.length, FIRED)
+            self.append(TimerFired(promise_id=promise_id, **self._event()))
+            self.decided = True
+
+    def started(self, call: OpenCall) -> None:
+        call.attempt += 1
+        call.started, call.retry_at_us = True, None
+        call.first_started_us = call.first_started_us or to_us(self.stamp)
+        self.append(InvokeStarted(promise_id=call.promise_id, attempt=call.attempt, **self._event()))
+
+    def retrying(self, call: OpenCall, failure: Failure, retry_at_us: int) -> None:
+        call.started, call.retry_at_us = False, retry_at_us
+        self.append(
+            InvokeRetrying(
+                promise_id=call.promise_id,
+                failed_attempt=call.attempt,
+                error=failure,
+                retry_at=to_datetime(retry_at_us),
+                **self._event(),
+            )
+        )
+        self.decided = True
+
+    def completed(self, call: OpenCall, result: Result) -> None:
+        self.open_calls.pop(call.promise_id, None)
+        self.settled[call.promise_id] = Settled(self.journal.length, result)
+        self.append(InvokeCompleted(promise_id=call.promise_id, result=result, attempt=call.attempt, **self._event()))
+        self.decided = True
+
+    def request_cancel(self, reason: str) -> None:
+        if self.cancel_sequence is None:
+            self.cancel_sequence, self.cancel_reason = self.journal.length, reason
+            self.children_at_cancel = self.journal.next_child
+            self.append(CancelRequested(reason=reason, **self._event()))
+            self.decided = True

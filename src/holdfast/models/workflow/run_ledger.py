@@ -1,0 +1,215 @@
+"""A run's traffic with the ledger: everything pending as one commit, and what others put into its inbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.clock import to_datetime
+from holdfast.core.identity import PromiseId
+from holdfast.core.journal.events import Err, Failure, Ok
+from holdfast.core.status import Status
+from holdfast.engine.runner import Engine
+from holdfast.models.workflow.definition import Workflow
+from holdfast.models.workflow.failures import failure_of_text
+from holdfast.models.workflow.open_call import OpenCall
+from holdfast.models.workflow.session import Session
+from holdfast.models.workflow.task import TaskState
+from holdfast.store.effects import AdvanceExecution, AppendJournal, ConsumeSignals, Effect, SpawnExecutions
+from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, Receipt, Signal
+
+if TYPE_CHECKING:
+    from holdfast.models.workflow.runner import WorkflowRunner
+
+_child_end = msgspec.json.Decoder(ChildEnd).decode
+_task_state = msgspec.json.Decoder(TaskState).decode
+
+
+class RunLedger:
+    """The state of one claim, and its way into the ledger. `in_flight` are inline calls that run beside each other."""
+
+    def __init__(self, runner: WorkflowRunner, definition: Workflow[..., Any], claim: ExecutionClaim, engine: Engine):
+        self._runner = runner
+        self._definition = definition
+        self._claim = claim
+        self._engine = engine
+        self._promise = PromiseId.from_bytes(claim.promise)
+        self._session: Session = None  # type: ignore[assignment]  # set by `go` before anything else
+        self._ingested: list[int] = []  # inbox rows that the next commit consumes
+        self._seen: set[int] = set()  # every inbox row that this claim has taken in
+        self._in_flight: dict[asyncio.Task[Any], OpenCall] = {}
+        self._finished: list[asyncio.Task[Any]] = []  # in the order in which they ended
+        self._beats: dict[str, Raw] = {}
+        self._has_new_beats = False
+        self._time_us = claim.picked_at_us
+        self._time_base = engine.now()
+        self._stir: asyncio.Event = asyncio.Event()
+        self._in_place: asyncio.Task[Any] | None = None
+        self._is_interrupted = False
+        self._is_over = False
+        self._committing = asyncio.Lock()
+        self._extra_effects: list[Effect] = []
+
+    # ------------------------------------------------------------------ commits
+
+    async def _commit(self, status: Status = Status.EXECUTING, *, progress: bool = True, **columns: Any) -> bool:
+        """Write everything pending. False: the lease is gone or was given up, and this run ends here."""
+        async with self._committing:  # heartbeats commit beside the body; a claim has one commit at a time
+            return False if self._is_over else await self._commit_now(status, progress, columns)
+
+    async def _commit_now(self, status: Status, progress: bool, columns: dict[str, Any]) -> bool:
+        receipt = await self._engine.commit(self._claim, *self._effects(status, progress, columns))
+        return await self._after(receipt, status)
+
+    def _effects(self, status: Status, progress: bool, columns: dict[str, Any]) -> list[Effect]:
+        """Everything pending, as the effects of one commit; nothing is pending afterwards."""
+        session, claim = self._session, self._claim
+        pending = len(session.journal.pending)
+        advance = AdvanceExecution(
+            status=status,
+            step=self._step(),
+            attempt=0 if progress else claim.attempt,
+            progress=progress,
+            digest=self._definition.digest,
+            beats=self._taken_beats(),
+            published=self._taken_published(),
+            attributes=self._taken_attributes(),
+            **columns,
+        )
+        effects: list[Effect] = [advance]
+        if pending or session.journal.pending_patches:
+            first = session.journal.length - pending
+            body = session.journal.take_segment().decode()
+            session.journal_bytes += len(body)
+            effects.append(AppendJournal(first, pending, body))
+        if self._ingested:
+            effects.append(ConsumeSignals(tuple(self._ingested)))
+            self._ingested = []
+        if session.spawned:
+            effects.append(SpawnExecutions(tuple(map(self._child_row, session.spawned)), barrier=False))
+            session.spawned = []
+        effects += self._extra_effects
+        self._extra_effects = []
+        session.decided = False
+        return effects
+
+    async def _after(self, receipt: Receipt, asked: Status) -> bool:
+        if not receipt.applied:
+            self._is_over = True
+            self._session.evict()
+            return False
+        if receipt.at_us:  # not known of a commit whose reply was lost
+            self._set_time(receipt.at_us)
+        if receipt.status is not Status.EXECUTING:
+            self._is_over = True
+            if receipt.status is not None and not receipt.status.is_terminal and not self._in_flight:
+                self._runner.warm.put(self._claim.promise, self._claim.revision, self._session)
+            else:
+                self._session.evict()
+            return False
+        if receipt.inbox_count or (receipt.cancel_requested and self._session.cancel_sequence is None):
+            await self._look_outside()
+        return True
+
+    def _is_remote(self, promise_id: str) -> bool:
+        call = self._session.open_calls.get(promise_id)
+        return call is not None and call.is_remote
+
+    def _child_row(self, call: OpenCall) -> Any:
+        assert call.callee is not None
+        promise = PromiseId.parse(call.promise_id)
+        return call.callee.child_row(promise, call.input, self._claim.queue, self._definition.payload_limit)
+
+    # ------------------------------------------------------------------ what others wrote
+
+    async def _look_outside(self) -> None:
+        """Take in what came while calls are in flight."""
+        store = self._engine.store
+        self._ingest(await store.inbox(self._claim.promise))
+        self._session.receive_wanted()
+        self._session.fire_timers(self._now_us())
+        view = await store.get(self._claim.promise)
+        if view is not None and view.cancel_requested and not self._session.is_finished:
+            self._session.request_cancel(view.cancel_reason or "cancelled")
+
+    def _ingest(self, inbox: Sequence[Signal]) -> None:
+        """B9: what others wrote into the inbox is appended first, in its order."""
+        for row in inbox:
+            if row.id in self._seen:  # two looks at the inbox may overlap
+                continue
+            self._seen.add(row.id)
+            if row.kind == CHILD:
+                self._child_ended(str(PromiseId.from_bytes(bytes.fromhex(row.name))), _child_end(row.payload))
+            else:
+                self._session.deliver(row.name, row.payload)
+            self._ingested.append(row.id)
+
+    def _child_ended(self, promise_id: str, end: ChildEnd) -> None:
+        session = self._session
+        call = session.open_calls.get(promise_id)
+        if call is None:
+            return
+        if bytes(end.state) != b"null":
+            for attempt in _task_state(end.state).attempts:
+                session.started(call)
+                session.retrying(call, failure_of_text(bytes(attempt.error)), attempt.retry_at_us)
+        session.started(call)
+        if end.status is Status.DONE:
+            session.completed(call, Ok(end.result))
+        elif end.status is Status.FAILED:
+            session.completed(call, Err(failure_of_text(bytes(end.error))))
+        else:
+            session.completed(call, Err(Failure("cancelled", "Cancelled", f"{call.function_name} was cancelled")))
+
+    # ------------------------------------------------------------------ small things
+
+    async def _stop_calls(self) -> None:
+        """Nothing that runs inline outlives its run."""
+        tasks, self._in_flight = list(self._in_flight), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _step(self) -> str | None:
+        """What a person sees the run at: the call it waits for."""
+        wait = self._session.wait
+        if wait is None:
+            return None
+        call = self._session.open_calls.get(wait.waiting_on[0])
+        return call.function_name if call is not None else (wait.signals[0].signal_name if wait.signals else "sleep")
+
+    def _taken_beats(self) -> str | None:
+        if not self._has_new_beats:
+            return None
+        self._has_new_beats = False
+        return msgspec.json.encode(self._beats).decode()
+
+    def _taken_published(self) -> str | None:
+        if not self._session.has_new_published:
+            return None
+        self._session.has_new_published = False
+        return msgspec.json.encode(self._session.published).decode()
+
+    def _taken_attributes(self) -> str | None:
+        if not self._session.has_new_attributes:
+            return None
+        self._session.has_new_attributes = False
+        return msgspec.json.encode(self._session.attributes, order="deterministic").decode()
+
+    def _set_time(self, time_us: int) -> None:
+        self._time_us = time_us
+        self._time_base = self._engine.now()
+        self._session.now_us = time_us
+        self._session.stamp = to_datetime(time_us)
+
+    def _now_us(self) -> int:
+        """The store's time, as far as this worker can tell without asking."""
+        return self._time_us + int((self._engine.now() - self._time_base) * 1_000_000)
+
+    def _touch(self) -> None:
+        self._session.stamp = to_datetime(self._now_us())
