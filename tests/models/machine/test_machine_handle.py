@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -460,3 +461,30 @@ async def test_the_worker_goes_on_after_every_kind_of_failure(rig: Rig) -> None:
     started = [await Mixed.start(n) for n in range(5)]
     await rig.run()
     assert [await handle.status() for handle in started] == [Status.FAILED] * 3 + [Status.DONE] * 2
+
+
+async def test_a_step_that_exits_goes_to_handle_and_the_worker_goes_on(rig: Rig) -> None:
+    """As where a step calls the main function of a command-line tool."""
+
+    @rig.app.machine
+    class Exits(Machine[int]):
+        @step(initial=True)
+        async def pack(self, ctx: MachineContext[int]) -> Outcome:
+            if ctx.state == 1:
+                sys.exit(3)
+            return Next(self.label, ctx.state)
+
+        @step
+        def label(self, ctx: MachineContext[int]) -> Outcome:
+            sys.exit("no printer")
+
+        async def handle(self, error: Exception, ctx: MachineContext[int]) -> Outcome:
+            if ctx.state == 3:
+                sys.exit(4)
+            return Done(str(error))
+
+    first, second, third = [await Exits.start(n) for n in (1, 2, 3)]
+    await rig.run()
+    assert await first.result() == "Exits.pack called sys.exit(3)"
+    assert await second.result() == "Exits.label called sys.exit('no printer')"
+    assert (await failure_of(third)).message == "Exits.handle called sys.exit(4)"

@@ -107,6 +107,9 @@ class MachineRunner:
                 raise
             failure: Exception = _SelfCancelled(f"{definition.name}.{found.name} was cancelled from within")
             failure.__cause__ = error
+        except SystemExit as error:
+            failure = _Exited(f"{definition.name}.{found.name} called sys.exit({error.code!r})")
+            failure.__cause__ = error
         except Exception as error:
             failure = error
         ctx._sent.clear()  # what a failed step wanted to send was not sent
@@ -119,6 +122,9 @@ class MachineRunner:
             if _is_being_cancelled():
                 raise
             broken: Exception = _SelfCancelled(f"{definition.name}.handle was cancelled from within")
+            broken.__cause__ = error
+        except SystemExit as error:
+            broken = _Exited(f"{definition.name}.handle called sys.exit({error.code!r})")
             broken.__cause__ = error
         except Exception as error:
             broken = error
@@ -170,6 +176,10 @@ class MachineRunner:
 
 class _SelfCancelled(Exception):  # noqa: N818
     """A step let a CancelledError of its own out."""
+
+
+class _Exited(Exception):  # noqa: N818
+    """A step called `sys.exit`: it ends the step, and not the worker with all else that is at work there."""
 
 
 def _is_being_cancelled() -> bool:
