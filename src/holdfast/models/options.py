@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -17,6 +18,7 @@ from holdfast.core.status import Status
 PARTITION_KEY_MAX_CHARS = 255
 QUEUE_MAX_CHARS = 100
 UNIQUE_KEY_MAX_BYTES = 1024
+AT_LAST_YEAR = 9_000  # far enough below datetime.max for every delay and deadline on top
 PRIORITY_LOWEST, PRIORITY_HIGHEST = -32_768, 32_767
 _STATUSES = frozenset(Status)
 
@@ -57,6 +59,11 @@ class Options:
             check_partition_key(self.partition_key)
         if self.at is not None and (not isinstance(self.at, datetime) or self.at.tzinfo is None):
             raise InvalidArgumentError(f"at={self.at!r} is no moment with a time zone; use datetime(..., tzinfo=UTC)")
+        if self.at is not None and self.at.year > AT_LAST_YEAR:
+            # PostgreSQL's driver takes datetime.max for infinity, with which no pick can reckon.
+            raise InvalidArgumentError(
+                f"at={self.at} is after the year {AT_LAST_YEAR}; use an earlier one, or await a signal"
+            )
         if self.unique is not None and not isinstance(self.unique, Unique):
             raise InvalidArgumentError(f"unique={self.unique!r} says no scope; use Unique(key=...)")
 
@@ -71,8 +78,10 @@ class Options:
         if self.attributes is None:
             return None
         for name, value in self.attributes.items():
-            if not is_text(name) or not (is_text(value) or isinstance(value, int | float | bool)):
-                raise InvalidArgumentError(f"the attribute {name!r} is {value!r}; use text, numbers or booleans")
+            if not is_text(name) or not (is_text(value) or _is_searchable(value)):
+                raise InvalidArgumentError(
+                    f"the attribute {name!r} is {value!r:.100}; use text, booleans, or finite numbers of 64 bits"
+                )
         return msgspec.json.encode(dict(self.attributes), order="deterministic").decode()
 
 
@@ -85,6 +94,13 @@ def is_text(value: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_searchable(value: object) -> bool:
+    """Whether both stores keep and compare it as it is: JSON has no NaN, SQLite no longer integers."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def check_queue(queue: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -76,6 +76,7 @@ def test_a_payload_limit_is_a_number_of_bytes(limit: Any) -> None:
         ({"delay": 10**12}, "over a hundred years"),
         ({"at": datetime(2030, 1, 1)}, "no moment with a time zone"),
         ({"at": "tomorrow"}, "no moment with a time zone"),
+        ({"at": datetime.max.replace(tzinfo=UTC)}, "after the year 9000"),
         ({"queue": ""}, "no name of a queue"),
         ({"queue": "q" * 101}, "no name of a queue"),
         ({"queue": "a\0b"}, "no name of a queue"),
@@ -113,6 +114,9 @@ async def test_a_bad_option_is_refused(machine: type[Machine[str]], options: dic
         ({"attributes": {"a": [1]}}, "the attribute 'a' is"),
         ({"attributes": {3: "x"}}, "the attribute 3 is"),
         ({"attributes": {"a": HALF}}, "the attribute 'a' is"),
+        ({"attributes": {"a": float("nan")}}, "the attribute 'a' is nan; use .* finite numbers"),
+        ({"attributes": {"a": float("inf")}}, "the attribute 'a' is inf"),
+        ({"attributes": {"a": 2**63}}, "the attribute 'a' is 9223372036854775808; use .* of 64 bits"),
     ],
 )
 async def test_a_bad_start_is_refused_and_starts_nothing(
