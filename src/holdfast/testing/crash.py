@@ -167,6 +167,7 @@ class Simulation:
         """No clean-up: nothing is released or signed off, for every commit of the dead process fails."""
         await self._abandon()
         await self.app.close()
+        self.app.use_store(_process_store(self.stores))
         await self.stores.advance(self._settings.lease_seconds + 1)
         self.points.revive()
 
@@ -265,7 +266,8 @@ async def _run(
     app: App, scenario: Scenario, stores: Stores, settings: WorkerSettings, plan: tuple[Occurrence, ...]
 ) -> _Run:
     await stores.reset()
-    before, app._store = app._store, _process_store(stores)  # the app keeps its definitions and moves to this ledger
+    before = app._store
+    app.use_store(_process_store(stores))  # it keeps its definitions and moves to this ledger
     simulation = Simulation(app, stores, settings, plan)
     try:
         with simulation.points.installed(), _dying_quietly():
@@ -274,7 +276,7 @@ async def _run(
             await simulation.close()
     finally:
         await app.close()
-        app._store = before
+        app.use_store(before)
     return _Run(ledger, faults, simulation.points.reached, simulation.points.deaths)
 
 

@@ -156,9 +156,10 @@ def meanwhile(action: Call) -> Fault:
 @contextlib.asynccontextmanager
 async def on_store(app: App, store: Store) -> AsyncIterator[App]:
     """The app with all its definitions, on a store that stays open when this ends."""
-    before, app._store = app._store, store if isinstance(store, Borrowed) else cast(Store, Borrowed(store))
+    before = app._store
+    app.use_store(store if isinstance(store, Borrowed) else cast(Store, Borrowed(store)))
     try:
         yield app
     finally:
         await app.close()
-        app._store = before
+        app.use_store(before)
