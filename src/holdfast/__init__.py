@@ -19,7 +19,9 @@ from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.control_flow import Cancelled, Evicted
 from holdfast.models.workflow.current import current
 from holdfast.models.workflow.definition import Workflow
+from holdfast.models.workflow.http import HttpResponse
 from holdfast.models.workflow.join_set import JoinSet
+from holdfast.models.workflow.lint import DeterminismWarning
 from holdfast.models.workflow.promise import Completed, Promise
 from holdfast.models.workflow.task import Task
 
@@ -34,10 +36,12 @@ __all__ = [
     "Collision",
     "Completed",
     "Context",
+    "DeterminismWarning",
     "Done",
     "Evicted",
     "Handle",
     "HoldfastError",
+    "HttpResponse",
     "JoinSet",
     "Ledger",
     "Machine",
