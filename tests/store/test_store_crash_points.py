@@ -113,6 +113,14 @@ async def purge(stores: Stores, hand: Hand) -> object:
     return await stores.store.purge(Retention(age_seconds=1), 10)
 
 
+async def register(stores: Stores, hand: Hand) -> object:
+    return await Hand(stores.store, "newcomer").start()
+
+
+async def pause(stores: Stores, hand: Hand) -> object:
+    return await stores.store.pause(promise_of("a"), True)
+
+
 async def is_there(stores: Stores, hand: Hand) -> bool:
     views = await stores.store.get_many([promise_of("a"), promise_of("b")])
     assert len({view is None for view in views}) == 1, "all of it or nothing"
@@ -143,6 +151,14 @@ async def has_signal(stores: Stores, hand: Hand) -> bool:
     return is_woken
 
 
+async def is_registered(stores: Stores, hand: Hand) -> bool:
+    return "newcomer" in {worker.id for worker in await stores.store.workers()}
+
+
+async def is_paused(stores: Stores, hand: Hand) -> bool:
+    return (await hand.view("a")).paused
+
+
 CASES = {
     "insert": Case(nothing, insert, is_there),
     "pick": Case(waiting, pick, is_in(Status.EXECUTING)),
@@ -153,6 +169,8 @@ CASES = {
     "release": Case(waiting, release, is_in(Status.RUNNABLE)),
     "cancel": Case(waiting, cancel, is_in(Status.CANCELLED)),
     "purge": Case(ended, purge, is_gone),
+    "lease": Case(nothing, register, is_registered),
+    "control": Case(waiting, pause, is_paused),
 }
 
 

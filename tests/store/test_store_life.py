@@ -7,6 +7,7 @@ import asyncio
 from holdfast.core.crashpoints import CRASH_POINTS, set_hook
 from holdfast.core.status import Status
 from holdfast.store.base import Store, handler_of
+from holdfast.store.values import NewSignal, Retention
 from holdfast.testing.hand import Hand, done, promise_of, row
 from holdfast.testing.stores import Stores
 
@@ -78,13 +79,13 @@ async def test_what_a_row_needs_of_a_worker_is_one_64_bit_number(store: Store) -
 
 async def test_every_commit_passes_its_crash_points(stores: Stores, hand: Hand) -> None:
     """Before and after, in that order: what a test may kill is what the store does."""
-    from holdfast.store.values import NewSignal, Retention
-
     store = stores.store
     passed: list[str] = []
     set_hook(passed.append)
     try:
         await store.insert([row("a")])
+        assert await hand.beat()
+        assert await store.pause(promise_of("a"), False)
         first = await hand.take()
         await store.release(hand.name, [first])
         await store.deliver([NewSignal(promise_of("a"), "x", "1")])
