@@ -100,11 +100,11 @@ begin
     update {schema}.executions e set
       status = case when e.crashes + 1 >= p_max_crashes then 'stranded' else 'runnable' end::{schema}.status,
       attempt = e.attempt + 1, crashes = e.crashes + 1, locked_by = null, updated_at = v_now,
-      error = case when e.crashes + 1 >= p_max_crashes then json_build_object(
-        'type', 'holdfast.core.errors.ExecutionStrandedError', 'message', format(
+      error = case when e.crashes + 1 < p_max_crashes then e.error else (
+        '{"type":"holdfast.core.errors.ExecutionStrandedError","message":' || to_json(format(
           'its worker was lost %s times in a row in step ''%s'' without progress, the last was %s: find what kills '
-          'the worker there, then resume the execution', e.crashes + 1, e.step, e.locked_by),
-        'kind', 'internal') else e.error end
+          'the worker there, then resume the execution', e.crashes + 1, e.step, e.locked_by))
+        || ',"kind":"internal"}')::json end
     where e.id = any (v_ids)
     returning e.promise, e.status, e.partition_key
   )
