@@ -157,18 +157,21 @@ async def test_kill_reaches_the_attached_process(ledger: Ledger, tmp_path: Path)
 async def test_cleanup_stops_worker_processes(ledger: Ledger, tmp_path: Path) -> None:
     """Phase 2: a worker that ignores SIGTERM is killed after the grace."""
     up = tmp_path / "up"
-    exits: list[int] = []
+    exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     async with ledger:
         operation = await ledger.create_operation()
         worker = operation.exec_stdio_worker(
-            *shell(f"trap '' TERM; touch {up}; while :; do sleep 0.05; done"), deserializer=str, on_exit=exits.append
+            *shell(f"trap '' TERM; touch {up}; while :; do sleep 0.05; done"),
+            deserializer=str,
+            on_exit=exited.set_result,
         )
         await wait_for(up)
         await operation.abort()
         with pytest.raises(OperationFailedError):
             await worker.wait()
         await operation.wait_cleaned_up()
-    assert exits == [-signal.SIGKILL]
+    # Cleanup waits for its workers no longer than the grace; on a busy machine a killed one may be reaped after it.
+    assert await exited == -signal.SIGKILL
 
 
 async def test_a_program_that_does_not_exist_fails_its_call(ledger: Ledger) -> None:
