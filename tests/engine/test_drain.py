@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast import Done, Handle, Machine, MachineContext, Next, Outcome, Status, step
 from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.upkeep import Timers
 from holdfast.engine.worker import Worker
 from tests.engine.rig import Faulty, Rig
 
@@ -203,3 +206,57 @@ async def test_the_second_signal_stops_at_once(rig: Rig) -> None:
     assert slow.seen == ["cancelled"]
     view = await rig.view(handle)
     assert (view.status, view.attempt) == (Status.RUNNABLE, 0)
+
+
+async def test_a_step_that_swallows_its_cancel_does_not_hold_the_worker(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is given back; what it still returns is fenced."""
+    monkeypatch.setattr("holdfast.engine.worker.CANCEL_SECONDS", 0.0)
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    @rig.app.machine
+    class Stubborn(Machine[int]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[int]) -> Outcome:
+            begun.set()
+            while not release.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await release.wait()
+            return Done(ctx.state)
+
+    handle = await Stubborn.start(1)
+    worker = await rig.make_worker()
+    working = asyncio.create_task(worker.run_once())
+    await begun.wait()
+    await rig.stop(worker, 0)
+    assert worker.left_behind == 1
+    assert "1 executions did not let themselves be cancelled" in caplog.text
+    view = await rig.view(handle)
+    assert (view.status, view.step, view.attempt, view.locked_by) == (Status.RUNNABLE, "first", 0, None)
+    release.set()
+    await working
+    assert (await rig.view(handle)).status is Status.RUNNABLE
+
+
+async def test_a_start_that_fails_leaves_nothing_behind(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No heart goes on beating, no resource stays open, no worker is listed."""
+    Slow(rig)
+    seen: list[str] = []
+
+    @rig.app.lifespan
+    async def resource() -> AsyncIterator[str]:
+        seen.append("opened")
+        yield "resource"
+        seen.append("closed")
+
+    async def cancelled(service: Timers) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Timers, "start", cancelled)
+    worker = await rig.app.make_worker(WorkerSettings())
+    with pytest.raises(asyncio.CancelledError):
+        await worker.start()
+    assert seen == ["opened", "closed"]
+    assert await rig.stores.store.workers() == []
+    assert "holdfast-heartbeat" not in {thread.name for thread in threading.enumerate()}

@@ -76,6 +76,8 @@ async def _work(call: Invocation, app: App, settings: WorkerSettings, wanted: Da
         _say(call, "stopped", "stopped; what was at work is recorded or given back", {})
     finally:
         await app.close()
+    if worker.left_behind:
+        _leave_at_once()  # the end of the event loop would wait for them for ever
 
 
 def _say(call: Invocation, event: str, text: str, facts: dict[str, Any]) -> None:
@@ -90,9 +92,13 @@ def _leave_stuck_threads() -> None:
     """A thread cannot be cancelled, and Python would wait for it for ever; what ran in it was given back."""
     stuck = [thread for thread in threading.enumerate() if thread.name.startswith(STEP_THREADS)]
     if stuck:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(Exit.OK)
+        _leave_at_once()
+
+
+def _leave_at_once() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(Exit.OK)
 
 
 def run_on_fast_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

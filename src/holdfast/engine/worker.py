@@ -41,6 +41,8 @@ from holdfast.store.values import ExecutionClaim, Receipt
 
 log = logging.getLogger("holdfast.engine")
 
+CANCEL_SECONDS = 5.0  # for what a cancelled step still cleans up; code that swallows its cancel must not hold a worker
+
 Ended = Callable[[bytes, Status, str | None, str | None], None]
 
 
@@ -71,6 +73,8 @@ class Worker:
         self._active = ActiveClaims()
         self._id = ""
         self._is_draining = False
+        self.left_behind = 0  # steps that went on after they were cancelled: their tasks are still on the loop
+        self._patience: asyncio.Task[Any] | None = None  # the wait of a drain, which a second signal ends
         self._changing: asyncio.Task[None] | None = None
         self._processes: ProcessPoolExecutor | None = None
         self._watched: dict[int, Callable[[], None]] = {}
@@ -228,9 +232,13 @@ class Worker:
     async def start(self) -> None:
         """Open, and run the loops."""
         await self.open()
-        await self._heartbeat.start()
-        for service in self._loops:
-            await service.start()
+        try:
+            await self._heartbeat.start()
+            for service in self._loops:
+                await service.start()
+        except BaseException:  # a cancelled start must not leave a heart beating, nor resources open
+            await self.stop(0)
+            raise
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Leave in good order. `drain_seconds=0` cancels what is at work at once."""
@@ -268,8 +276,8 @@ class Worker:
             stopping = asyncio.ensure_future(self.stop())
             second = asyncio.ensure_future(asked.wait())
             await asyncio.wait([stopping, second], return_when=asyncio.FIRST_COMPLETED)
-            if not stopping.done():
-                self._cancel_active()
+            if self._patience is not None:
+                self._patience.cancel()
             second.cancel()
             await stopping
         finally:
@@ -435,12 +443,20 @@ class Worker:
     async def _drain(self, seconds: float) -> None:
         tasks = self._active.tasks()
         if tasks and seconds > 0:
-            await asyncio.wait(tasks, timeout=seconds)
+            self._patience = self._loop.create_task(asyncio.wait(tasks, timeout=seconds))
+            await asyncio.wait([self._patience])
             await self._committer.idle()  # what has finished its step is recorded before the rest is cancelled
         self._cancel_active()
+        give_up_at = self._loop.time() + CANCEL_SECONDS
         while tasks := self._active.tasks():
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=max(0.0, give_up_at - self._loop.time()))
             await asyncio.sleep(0)
+            if self._loop.time() >= give_up_at and (left := self._active.tasks()):
+                # Signing off gives their rows back, and whatever they still commit is fenced.
+                log.error("%d executions did not let themselves be cancelled in %g s", len(left), CANCEL_SECONDS)
+                self._active.disown_all()
+                self.left_behind = len(left)
+                break
         await self._committer.idle()
 
     def _cancel_active(self) -> None:
