@@ -60,8 +60,13 @@ class Fleet:
         chance.choice(self.running).kill()
         self.start()
 
-    async def leave(self) -> None:
-        """SIGTERM to all: each must drain and sign off."""
+    async def leave(self, store: Store) -> None:
+        """SIGTERM to all, once the last of them has really begun: each must drain and sign off."""
+
+        async def all_at_work() -> bool:
+            return {worker.pid for worker in self.running} <= {worker.pid for worker in await store.workers()}
+
+        await until(all_at_work, "all workers to register")
         for worker in self.running:
             assert await worker.terminate() == 0, worker.output()
 

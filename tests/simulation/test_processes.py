@@ -67,7 +67,7 @@ async def test_killed_workers_and_a_killed_server_lose_and_repeat_nothing(
             mortal_server.start()
             fleet.start()
             await until_done(store, total)
-            await fleet.leave()
+            await fleet.leave(store)
             assert await store.workers() == []
         await check_exact(store, total)
     await store.close()
@@ -112,7 +112,7 @@ async def test_a_frozen_worker_changes_nothing_when_it_wakes(mortal_server: Post
                 return [worker.pid for worker in await store.workers() if worker.id != its_name] == [frozen.pid]
 
             await until(under_a_new_name, "the worker to find that it lost its lease")
-            await fleet.leave()
+            await fleet.leave(store)
             assert late
             assert await snapshot(store) == before
         await check_exact(store, 60)
@@ -143,7 +143,7 @@ async def test_connections_cut_around_commits_lose_and_repeat_nothing(
             await signal_all(store, waiters)
             await until_done(store, total)
             proxy.judge = lambda statement: None
-            await fleet.leave()
+            await fleet.leave(store)
         lost_replies = [statement for cut, statement in proxy.cuts if cut is Cut.REPLY and "flush" in statement]
         assert lost_replies
         await check_exact(store, total)
@@ -171,6 +171,6 @@ async def test_killed_processes_on_one_sqlite_file_lose_and_repeat_nothing(tmp_p
             fleet.start()
             fleet.start()
             await until_done(store, total)
-            await fleet.leave()
+            await fleet.leave(store)
         await check_exact(store, total)
     await store.close()

@@ -16,6 +16,7 @@ from holdfast import App, Await, Done, Machine, Next, Status, step
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
+from holdfast.testing.crash import CrashPoints
 from holdfast.testing.faults import FaultyStore, Held, Late, lose_reply, lose_request, meanwhile, on_store
 from holdfast.testing.snapshot import snapshot
 from holdfast.testing.stores import Stores
@@ -176,6 +177,33 @@ async def test_a_worker_cut_off_for_longer_than_its_lease_leaves_the_work_to_oth
         assert await outcomes(stores, handle.id.to_bytes()) == WALKED
         await cut_off.stop()
         await other.stop()
+
+
+@pytest.mark.parametrize("point", ["lease.before", "lease.after"])
+@pytest.mark.parametrize("fault", [lose_request, lose_reply], ids=["not-applied", "applied"])
+async def test_a_worker_may_die_while_it_asks(stores: Stores, fault: Any, point: str) -> None:
+    store = FaultyStore(stores.store)
+    async with on_store(app, store.as_store):
+        handle = await Walk.start(Trip())
+        worker = await open_worker(store)
+        store.plan("flush", fault)
+        died = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        points = CrashPoints([(point, 1)], lambda: loop.call_soon_threadsafe(died.set))
+        with points.installed():
+            working = asyncio.ensure_future(worker.run_until_idle())
+            await died.wait()
+            working.cancel()
+            await asyncio.wait([working])
+            await worker.abandon()
+        await stores.advance(31)
+        other = await open_worker(stores.store)
+        await other.reap_once()
+        await other.run_until_idle()
+        await other.stop()
+        assert await handle.result() == 2
+        assert runs == {"one": 1 if fault is lose_reply else 2, "two": 1, "three": 1}
+        assert await outcomes(stores, handle.id.to_bytes()) == WALKED
 
 
 async def test_a_whole_group_of_lost_commits_is_resolved(stores: Stores) -> None:
