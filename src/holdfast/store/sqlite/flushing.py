@@ -72,6 +72,7 @@ class _Batch:
         self._barriers: Counter[tuple[int, int]] = Counter()  # (parent, round) -> children that ended
         self._reports: list[tuple[int, int]] = []  # (child, parent) of ends that are reported
         self._parked: dict[int, tuple[Receipt, AdvanceExecution]] = {}
+        self._parked_with_key: set[int] = set()
         self._dropped_keys: list[tuple[str, int]] = []
 
     def add(self, commit: Commit, fence: Row) -> None:
@@ -111,7 +112,9 @@ class _Batch:
 
     def _advance(self, receipt: Receipt, fence: Row, advance: AdvanceExecution, knows: bool, added: int) -> Status:
         """Gather the write of the commit's own row; the status it leads to."""
-        row, _, _, cancel_requested, paused, partition_key, parent, parent_round, _, reporting, cleans_up = fence
+        row, _, _, cancel_requested, paused, partition_key, parent, parent_round, _, reporting, cleans_up, has_key = (
+            fence
+        )
         now, status, delay = self.tx.now, advance.status, advance.delay
         if receipt.successor is not None:  # its successor reports, and counts
             self.tx.ended = True
@@ -135,6 +138,8 @@ class _Batch:
             self._live[row] = receipt
         if status in PARKED:
             self._parked[row] = (receipt, advance)
+            if has_key:
+                self._parked_with_key.add(row)
         elif status is Status.STRANDED:
             self.tx.ended = True
         elif status is _RUNNABLE:
@@ -186,6 +191,9 @@ class _Batch:
             woken.update(self._recheck())
         for row in woken & self._parked.keys():
             self._parked[row][0].status = _RUNNABLE
+        stayed = self._parked_with_key & (woken | (self._parked_with_key - self._parked.keys()))
+        if stayed:
+            db.executemany(SQL["flush_keep_key"], [(row,) for row in stayed])
         self.woke |= bool(woken) or tx.stirred
         if self._dropped_keys:
             self.woke |= keys.drop(tx, self._dropped_keys)

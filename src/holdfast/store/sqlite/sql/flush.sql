@@ -4,15 +4,19 @@
 -- The plus signs keep the planner on the ids: the index by holder would be a scan of all that this worker holds.
 -- name: flush_fences
 select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round,
-  reports, cleans_up
+  reports, cleans_up, unique_key is not null and not unique_released
 from executions
 where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?;
 
 -- name: flush_fence
 select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round,
-  reports, cleans_up
+  reports, cleans_up, unique_key is not null and not unique_released
 from executions
 where id = ? and status = 'executing' and locked_by = ?;
+
+-- A row that parked and was woken in the same commit never left its scope: it keeps its key, unless a child took it.
+-- name: flush_keep_key
+update or ignore executions set unique_released = 0 where id = ?;
 
 -- name: flush_keep
 update executions
