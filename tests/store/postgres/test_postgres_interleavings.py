@@ -327,3 +327,17 @@ async def test_deadlines_wait_for_nobody(ledger: PostgresStore, hand: Hand, held
     await held.execute("commit")
     assert (await ledger.fire_timers(10)).fired == 1
     assert len((await hand.take()).inbox) == 2
+
+
+async def test_a_crowd_behind_one_key_does_not_hide_the_rows_behind_it(ledger: PostgresStore, hand: Hand) -> None:
+    """Even where its rows end one after the other between two picks, so that no pick ever finds the key held."""
+    crowd = 2_500
+    await hand.insert(*(keyed(f"{n}") for n in range(crowd)))
+    await hand.insert(row("other", partition_key="another"))
+    picked: list[bytes] = []
+    for _ in range(10):
+        for claim in await hand.pick():
+            picked.append(claim.promise)
+            await hand.apply(claim, done())
+    assert promise_of("other") in picked
+    assert len(picked) == 11

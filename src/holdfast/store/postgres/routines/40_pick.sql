@@ -43,10 +43,11 @@ end $$;
 
 -- One priority of rows with a partition key, in order, over these queues. Only the first row of a key is a candidate,
 -- and only where it has one of the handlers: a first row of an unknown definition holds its key (ruling E9).
--- `p_seen` are the keys whose first row is known, over all priorities so far. `p_more`: the bound came first.
+-- `p_seen` are the keys whose first row is known, over all priorities so far. `p_behind`: they wait for a holder.
+-- `p_more`: the bound came first; then `p_crowd` are those that wait for a head, and hide what is behind them.
 create or replace function {schema}.scan_keyed_1(
   p_queues text[], p_priority int, p_handlers bigint[], p_now timestamptz, p_need int, p_batch int, p_batches int,
-  inout p_seen text[], out p_heads bigint[], out p_behind bigint[], out p_more boolean
+  inout p_seen text[], out p_heads bigint[], out p_behind bigint[], out p_crowd bigint[], out p_more boolean
 ) language plpgsql as $$
 declare
   v_at timestamptz := '-infinity';
@@ -56,6 +57,7 @@ declare
 begin
   p_heads := '{}';
   p_behind := '{}';
+  p_crowd := '{}';
   for v_number in 1 .. p_batches loop
     with batch as materialized (
       select c.* from unnest(p_queues) q(name) cross join lateral (
@@ -79,10 +81,12 @@ begin
       coalesce(array_agg(id order by eligible_at, id) filter (where is_head and is_known), '{}') as heads,
       coalesce(array_agg(id) filter (where is_head and not is_known), '{}') as foreign,
       coalesce(array_agg(id) filter (where is_held), '{}') as behind,
+      coalesce(array_agg(id) filter (where not is_held and not is_head), '{}') as crowd,
       coalesce(array_agg(partition_key) filter (where is_head), '{}') as keys
     into v_batch from judged;
     p_heads := p_heads || v_batch.heads;
     p_behind := p_behind || v_batch.behind;
+    p_crowd := p_crowd || v_batch.crowd;
     p_seen := p_seen || v_batch.keys;
     v_foreign := v_foreign || v_batch.foreign;
     v_at := v_batch.last_at;
@@ -174,6 +178,7 @@ begin
       v_heads := v_scan.p_heads;
       v_behind := v_behind || v_scan.p_behind;
       if v_scan.p_more then
+        v_behind := v_behind || v_scan.p_crowd;
         v_wait := 0;
       end if;
     end if;
