@@ -70,8 +70,8 @@ class Picker(Service):
             self.waiting_priority = await self._store.waiting_priority(list(self._limits), self._handlers)
             return self._settings.poll_seconds  # a finished claim wakes this loop at once
         self.waiting_priority = None
-        worker = self._worker_id()
         async with self._gate:
+            worker = self._worker_id()  # behind the gate: it may just have taken a new name
             try:
                 picked = await self._store.pick(worker, rooms, self._handlers, limit)
             except StoreUnavailableError:
