@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
+import pytest
 import pytest_asyncio
 from tests.store.postgres.conftest import Connect, Connection
 
@@ -341,3 +342,25 @@ async def test_a_crowd_behind_one_key_does_not_hide_the_rows_behind_it(ledger: P
             await hand.apply(claim, done())
     assert promise_of("other") in picked
     assert len(picked) == 11
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["known-elsewhere", "cancelled"])
+async def test_a_crowd_behind_an_unknown_definition_hides_nothing_and_keeps_its_order(
+    ledger: PostgresStore, hand: Hand, cancelled: bool
+) -> None:
+    """A first row that nobody here knows holds its key (ruling E9), until a worker that knows it takes it."""
+    stranger = row("stranger", name="Stranger", partition_key="k")
+    await hand.insert(stranger, *(keyed(f"{n}") for n in range(1_500)))
+    await hand.insert(row("other", partition_key="another"))
+    picked = [claim.promise for _ in range(5) for claim in await hand.pick()]
+    assert picked == [promise_of("other")]
+    if cancelled:
+        assert await ledger.cancel([stranger.promise]) == [Status.CANCELLED]
+    else:
+        (claim,) = await hand.pick(handlers=[HANDLER, stranger.handler])
+        assert claim.promise == stranger.promise
+        await hand.apply(claim, done())
+    for n in range(3):
+        (claim,) = await hand.pick()
+        assert claim.promise == promise_of(f"{n}")
+        await hand.apply(claim, done())
