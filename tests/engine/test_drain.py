@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Done, Handle, Machine, MachineContext, Next, Outcome, Status, step
+from holdfast.core.errors import StoreUnavailableError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import Timers
 from holdfast.engine.worker import Worker
@@ -136,6 +137,34 @@ async def test_a_worker_that_cannot_sign_off_stops_all_the_same(rig: Rig, caplog
         faulty.fail("retire_worker")
         await other.stop(worker)
         assert "could not sign off" in caplog.text
+    finally:
+        await other.close()
+
+
+async def test_a_worker_stops_while_the_store_is_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit whose fate nobody can tell is left to its lease: what was not written runs again."""
+    monkeypatch.setattr("holdfast.engine.worker.CANCEL_SECONDS", 0.05)
+    faulty = Faulty(rig.stores.unopened())
+    other = Rig(rig.stores, store=faulty.as_store())
+    try:
+        slow = Slow(other)
+        handle, worker, working = await begin(other, slow)
+        asked = asyncio.Event()
+
+        def away(name: str, arguments: tuple[object, ...]) -> None:
+            if name in ("flush", "flush_now", "reclaim", "retire_worker"):
+                if name == "reclaim":
+                    asked.set()
+                raise StoreUnavailableError("the server is down")
+
+        faulty.check = away
+        slow.release.set()
+        await asked.wait()
+        await other.stop(worker)
+        await working
+        faulty.check = None
+        view = await rig.view(handle)
+        assert (view.status, view.step, view.locked_by) == (Status.EXECUTING, "first", worker.id)
     finally:
         await other.close()
 

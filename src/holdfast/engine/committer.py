@@ -179,6 +179,9 @@ class Committer:
         async with self._gate:
             while True:
                 known = [waiting for waiting in batch if self._active.is_alive(waiting[0].claim)]
+                if not known:  # nobody waits for the answer any more: a worker that stops does not wait for the store
+                    rows: list[ExecutionClaim | None] = []
+                    break
                 try:
                     rows = await self._store.reclaim(self._worker_id(), [commit.claim for commit, _ in known])
                     break

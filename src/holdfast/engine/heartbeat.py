@@ -76,7 +76,7 @@ class Heartbeat:
         self._stopping = asyncio.Event()
         self._ready.set()
         store = self._store.sibling()
-        is_open = False
+        is_open = in_trouble = False
         try:
             while not self._stopping.is_set():
                 pause = self._lease_seconds / BEATS_A_LEASE
@@ -85,8 +85,11 @@ class Heartbeat:
                         await store.open()
                         is_open = True
                     await self.run_once(store)
+                    in_trouble = False
                 except StoreUnavailableError as error:
-                    log.warning("the heartbeat could not reach the store, trying again: %s", error)
+                    if not in_trouble:
+                        log.warning("the heartbeat could not reach the store, trying again: %s", error)
+                    in_trouble = True
                     pause = min(pause, 0.5)
                 except Exception:
                     log.exception("a heartbeat failed; the next one is tried")

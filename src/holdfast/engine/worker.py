@@ -445,7 +445,10 @@ class Worker:
         if tasks and seconds > 0:
             self._patience = self._loop.create_task(asyncio.wait(tasks, timeout=seconds))
             await asyncio.wait([self._patience])
-            await self._committer.idle()  # what has finished its step is recorded before the rest is cancelled
+            with contextlib.suppress(TimeoutError):  # the store may be away for longer than anybody would wait
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    # What has finished its step is recorded before the rest is cancelled.
+                    await self._committer.idle()
         self._cancel_active()
         give_up_at = self._loop.time() + CANCEL_SECONDS
         while tasks := self._active.tasks():
