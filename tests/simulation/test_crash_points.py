@@ -10,10 +10,10 @@ from holdfast.core.crashpoints import CRASH_POINTS
 from holdfast.core.identity import PromiseId
 from holdfast.testing.crash import Scenario, crash_everywhere
 from holdfast.testing.stores import Stores
-from tests.simulation.outcomes import (
+from tests.simulation.outcomes import app
+from tests.simulation.scenarios import (
     MAY_DIFFER,
     SCENARIOS,
-    app,
     await_a_pack,
     cancel_cascades,
     children_quorum,
