@@ -192,6 +192,15 @@ async def test_reclaim_waits_for_the_lost_commit_and_shows_it(
     assert (again.revision, again.step, again.epoch) == (claim.revision + 1, "second", claim.epoch + 1)
 
 
+async def test_reclaim_that_waited_for_the_end_of_its_row_leaves_it_ended(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    claim = await hand.take(row("a"))
+    await flush_in(held, ledger, hand.name, Commit(claim, (done(),)))
+    assert await while_held(await connect(), held, ledger.reclaim(hand.name, [claim])) == [None]
+    assert (await hand.view("a")).status is Status.DONE
+
+
 # ---------------------------------------------------------------------- partition keys (ruling E9)
 
 
