@@ -150,6 +150,48 @@ async def test_a_step_that_takes_too_long_gets_a_timeout_error(rig: Rig) -> None
     assert await handle.result() == "TimeoutError"
 
 
+async def test_waiting_for_a_free_thread_is_no_part_of_the_time_of_a_plain_step(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise steps behind slow ones would fail without having run."""
+    loop, shift = asyncio.get_running_loop(), [0.0]
+    real_time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real_time() + sum(shift))
+
+    @rig.app.machine
+    class Queued(Machine[int]):
+        @step(initial=True)
+        def first(self, ctx: MachineContext[int]) -> Outcome:
+            if ctx.state == 0:
+                release.wait(30)
+            return Next(self.second, ctx.state)
+
+        @step(timeout=30)
+        def second(self, ctx: MachineContext[int]) -> Outcome:
+            return Done("ran")
+
+        async def handle(self, error: Exception, ctx: MachineContext[int]) -> Outcome:
+            return Done(type(error).__name__)
+
+    @rig.app.machine
+    class Releases(Machine[int]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[int]) -> Outcome:
+            shift.append(60.0)  # longer than the timeout of the step that waits
+            for _ in range(5):
+                await asyncio.sleep(0)
+            release.set()
+            return Done()
+
+    release = threading.Event()
+    waits = await Queued.options(priority=1).start(1)
+    await Queued.options(priority=2).start(0)
+    await Releases.options(priority=3).start(0)
+    worker = await rig.make_worker(threads=1)
+    await worker.run_until_idle()
+    assert await waits.result() == "ran"
+
+
 async def test_a_plain_step_that_takes_too_long_is_given_up(rig: Rig) -> None:
     """Its thread cannot be stopped, but nobody waits for it any more."""
     release = threading.Event()

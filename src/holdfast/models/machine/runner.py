@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Collection, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
+from functools import partial
 from typing import Any
 
 from holdfast.core.codec import encode_error
@@ -217,12 +218,29 @@ class _InContext:
 async def _call(found: Step, engine: Engine, *arguments: object) -> Any:
     resources: dict[str, object] = {name: engine.resources.need(wanted, found.name) for name, wanted in found.resources}
     context = contextvars.copy_context()
-    if found.is_async:
-        running: Awaitable[Any] = _InContext(context, context.run(found.call, *arguments, **resources))
-    else:
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(engine.threads, lambda: context.run(found.call, *arguments, **resources))
+    if not found.is_async:
+        call = partial(context.run, found.call, *arguments, **resources)
+        return await _call_in_thread(found.timeout_seconds, engine, call)
+    running = _InContext(context, context.run(found.call, *arguments, **resources))
     if found.timeout_seconds is None:
         return await running
     async with asyncio.timeout(found.timeout_seconds):
+        return await running
+
+
+async def _call_in_thread(timeout_seconds: float | None, engine: Engine, call: Callable[[], Any]) -> Any:
+    loop = asyncio.get_running_loop()
+    if timeout_seconds is None:
+        return await loop.run_in_executor(engine.threads, call)
+
+    def begun() -> None:  # the time that it waited for a free thread is not the step's
+        if not running.done():
+            limit.reschedule(loop.time() + timeout_seconds)
+
+    def begin() -> Any:
+        loop.call_soon_threadsafe(begun)
+        return call()
+
+    async with asyncio.timeout(None) as limit:
+        running = loop.run_in_executor(engine.threads, begin)
         return await running
