@@ -163,6 +163,7 @@ async def test_waiting_for_a_free_thread_is_no_part_of_the_time_of_a_plain_step(
         @step(initial=True)
         def first(self, ctx: MachineContext[int]) -> Outcome:
             if ctx.state == 0:
+                held.set()
                 release.wait(30)
             return Next(self.second, ctx.state)
 
@@ -177,13 +178,15 @@ async def test_waiting_for_a_free_thread_is_no_part_of_the_time_of_a_plain_step(
     class Releases(Machine[int]):
         @step(initial=True)
         async def first(self, ctx: MachineContext[int]) -> Outcome:
+            while not held.is_set() or worker.threads._work_queue.empty():  # type: ignore[attr-defined]  # noqa: ASYNC110
+                await asyncio.sleep(0)
             shift.append(60.0)  # longer than the timeout of the step that waits
             for _ in range(5):
                 await asyncio.sleep(0)
             release.set()
             return Done()
 
-    release = threading.Event()
+    held, release = threading.Event(), threading.Event()
     waits = await Queued.options(priority=1).start(1)
     await Queued.options(priority=2).start(0)
     await Releases.options(priority=3).start(0)
