@@ -11,6 +11,7 @@ import asyncpg
 import pytest_asyncio
 
 from holdfast.store.postgres import PostgresStore
+from holdfast.testing.hand import Hand
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Connect: TypeAlias = Callable[[], Awaitable[Connection]]
@@ -52,3 +53,17 @@ async def connect(postgres_url: str) -> AsyncIterator[Connect]:
     yield open_one
     for connection in opened:
         await connection.close(timeout=5)
+
+
+@pytest_asyncio.fixture
+async def hand(ledger: PostgresStore) -> Hand:
+    return await Hand(ledger, "w1", lease_seconds=3600).start()
+
+
+@pytest_asyncio.fixture
+async def held(connect: Connect) -> AsyncIterator[Connection]:
+    """A connection inside a transaction; the test commits it."""
+    connection = await connect()
+    await connection.execute("begin")
+    yield connection
+    await connection.execute("rollback")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
 from tests.store.postgres.conftest import Connect
 
+from holdfast.core.errors import StoreUnavailableError
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.values import Topic
 from holdfast.testing.hand import Hand, row
@@ -77,6 +79,32 @@ async def test_nobody_is_notified_while_nobody_is_idle(
     await other.close()
 
 
+async def test_a_pooler_with_a_way_past_it_is_listened_past(
+    ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect
+) -> None:
+    store = PostgresStore(postgres_url, schema=schema, pooled=True, listen_url=postgres_url)
+    await store.open()
+    heard = Heard()
+    ear = await store.open_ear(heard)
+    await ear.arm(Topic.WORK)
+    await ledger.insert([row("a")])
+    await heard.until(Topic.WORK, 1)
+    assert len(await (await connect()).fetch(LISTENERS, f"%{schema}%")) == 1
+    await ear.close()
+    await store.close()
+
+
+async def test_an_ear_that_cannot_listen_is_not_left_behind(ledger: PostgresStore, postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, schema=ledger._schema, listen_url="postgresql://127.0.0.1:1/none")
+    await store.open()
+    heard = Heard()
+    with pytest.raises(StoreUnavailableError, match="127"):
+        await store.open_ear(heard)
+    await store.insert([row("a")])
+    assert heard.times[Topic.WORK] == 0
+    await store.close()
+
+
 async def test_closing_an_ear_takes_its_arming_back(ledger: PostgresStore, schema: str, connect: Connect) -> None:
     ear = await ledger.open_ear(Heard())
     await ear.arm(Topic.ENDED)
@@ -87,11 +115,12 @@ async def test_closing_an_ear_takes_its_arming_back(ledger: PostgresStore, schem
     assert await observer.fetch(LISTENERS, f"%{schema}%") == []
 
 
+@pytest.mark.parametrize("options", [{"listen": False}, {"pooled": True}], ids=["not-wanted", "pooled"])
 async def test_without_listening_an_ear_still_hears_its_own_store(
-    postgres_url: str, schema: str, connect: Connect
+    postgres_url: str, schema: str, connect: Connect, options: dict[str, bool]
 ) -> None:
     """Behind a pooler without a way past it: this process hears itself, the rest is polled."""
-    store = PostgresStore(postgres_url, schema=schema, listen=False)
+    store = PostgresStore(postgres_url, schema=schema, **options)  # type: ignore[arg-type]
     await store.open()
     heard = Heard()
     ear = await store.open_ear(heard)

@@ -47,7 +47,6 @@ class PostgresEar:
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._lost = asyncio.Event()
-        ears.append(self)
 
     async def listen(self, address: Address) -> None:
         """Subscribe, and keep subscribed until closed."""

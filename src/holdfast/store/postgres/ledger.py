@@ -27,7 +27,8 @@ class Ledger:
     ) -> None:
         self._address = Address(url, pooled=pooled)
         self._listen_address = self._address if listen_url is None else Address(listen_url)
-        self._listens = listen
+        # A subscription belongs to a session, and a pooler in transaction mode has none to give.
+        self._listens = listen and (listen_url is not None or not self._address.pooled)
         self._given_urls = (url, listen_url)
         self._schema = check_schema(schema)
         self._size = connections
@@ -68,6 +69,7 @@ class Ledger:
         ear = PostgresEar(self._connections, self._sql, self._schema, hear, self._ears)
         if self._listens:
             await ear.listen(self._listen_address)
+        self._ears.append(ear)
         return ear
 
     def _tell(self, *topics: Topic) -> None:

@@ -18,8 +18,8 @@ from holdfast.store.postgres.transacting import Transacting
 class PostgresStore(Defining, Scheduling, Transacting, Outside, Reading):
     """A ledger in one schema of a PostgreSQL database.
 
-    `pooled` (or `pgbouncer=true` in the URL): a pooler in transaction mode is in between; then `listen_url` should
-    lead past it, for notifications need a session. `listen=False` does without them, at the cost of polling.
+    `pooled` (or `pgbouncer=true` in the URL): a pooler in transaction mode is in between. Notifications need a session,
+    so then `listen_url` should lead past it; without one, and with `listen=False`, other processes are polled.
     """
 
     def sibling(self) -> PostgresStore:

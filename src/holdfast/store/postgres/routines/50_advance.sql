@@ -1,11 +1,12 @@
 -- Write the own rows of a flush, each only while its fence holds (ruling E1). Joined by id alone.
 --
--- Arrays may be shorter than p_id where the rest is null. It answers what differs from what was asked: `fenced` and `odd` are positions in the arrays.
+-- Arrays may be shorter than p_id where the rest is null. It answers what differs from what was asked: `fenced` and
+-- `odd` are positions in the arrays.
 --
 -- * A cancel request turns every release into "runnable now", so that a worker sees it and ends the execution. What
 --   cleans up parks as it likes once its holder knows of the cancel.
--- * A paused row does not keep its lease, except for what is no progress (a heartbeat, the start of an attempt): it says
---   that a step is on its way, which may end.
+-- * A paused row does not keep its lease, except for what is no progress (a heartbeat, the start of an attempt): it
+--   says that a step is on its way, which may end.
 -- * Under a kept lease no indexed column changes, so the update stays inside its page (HOT).
 
 create or replace function {schema}.advance_1(
@@ -13,7 +14,8 @@ create or replace function {schema}.advance_1(
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_digest text[], p_knows boolean[], p_added int[], p_pending int[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[],
-  out live bigint[], out ended bigint[], out freed bigint[], out freed_keys text[], out woke boolean, out stranded boolean
+  out live bigint[], out ended bigint[], out freed bigint[], out freed_keys text[], out woke boolean,
+  out stranded boolean
 ) language plpgsql as $$
 declare
   v_applied int[];

@@ -1,5 +1,5 @@
--- The view of queues: every queue with settings or live rows, found by going along the indexes from one name to the next.
--- Rows are counted up to `p_bound`, so that a look costs the same whatever is waiting.
+-- The view of queues: every queue with settings or live rows, found by going along the indexes from one name to the
+-- next. Rows are counted up to `p_bound`, so that a look costs the same whatever is waiting.
 
 create or replace function {schema}.next_queue_1(p_after text) returns text
 language sql stable as $$

@@ -13,7 +13,8 @@ with leased as (
 select l.id, l.promise, l.lease_epoch, l.kind, l.name, l.version, l.handler, l.queue, l.priority, l.attempt,
   l.partition_key, l.revision, l.step, l.state, l.crashes, l.digest, l.awaits, l.timed_out, l.children_ready,
   l.barrier_round, l.next_child, l.cancel_requested, l.parent_id, s.ids, s.names, s.payloads, s.kinds,
-  l.cancel_reason, l.journal_length, l.idempotency_key, l.beats, l.published, l.attributes, v_now, null::double precision
+  l.cancel_reason, l.journal_length, l.idempotency_key, l.beats, l.published, l.attributes, v_now,
+  null::double precision
 from leased l left join (
   select g.target_id, array_agg(g.id order by g.id) as ids, array_agg(g.name order by g.id) as names,
     array_agg(g.payload order by g.id) as payloads, array_agg(g.kind order by g.id) as kinds
