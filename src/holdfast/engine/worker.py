@@ -298,6 +298,8 @@ class Worker:
     async def run_once(self) -> int:
         """Fire timers, pick once and work on what was picked until it is released; how many that was."""
         await self._timers.run_once()
+        if self._is_draining:  # a worker that leaves picks nothing, by hand neither
+            return 0
         await self._picker.run_once()
         count = len(self._active)
         while tasks := self._active.tasks():
