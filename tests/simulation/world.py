@@ -20,7 +20,7 @@ from holdfast import App, Await, Child, Done, Machine, Next, PromiseId, Schedule
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
-from holdfast.store.values import Delivery, ExecutionView, NewSignal
+from holdfast.store.values import Delivery, ExecutionView, NewSignal, Signal
 from holdfast.testing.audit import all_views, audit
 from holdfast.testing.crash import Crash, CrashPoints
 from holdfast.testing.faults import Fault, FaultyStore, on_store
@@ -259,9 +259,10 @@ class World:
 
     async def _check_collector(self, view: ExecutionView) -> None:
         """Some first part of what it took was consumed, the rest is in its inbox; nothing twice, nothing lost."""
+        view, signals = await self._settled(view)
         taken = self.taken[view.promise]
         got = json.loads(view.state)["got"]
-        inbox = [(signal.name, json.loads(signal.payload)) for signal in await self.stores.store.inbox(view.promise)]
+        inbox = [(signal.name, json.loads(signal.payload)) for signal in signals]
         if view.status is Status.DONE:
             stop = [name for name, _ in taken].index("stop")
             assert json.loads(view.result or "") == [payload for _, payload in taken[:stop]]
@@ -271,6 +272,17 @@ class World:
             consumed = len(taken) - len(inbox)
             assert inbox == taken[consumed:]
             assert taken[:consumed] == [("add", payload) for payload in got]
+
+    async def _settled(self, view: ExecutionView) -> tuple[ExecutionView, list[Signal]]:
+        """The row and its inbox as of one moment: the last commit that a killed worker sent may land at any time."""
+        store = self.stores.store
+        while True:
+            signals = await store.inbox(view.promise)
+            again = await store.get(view.promise)
+            assert again is not None
+            if again.revision == view.revision:
+                return again, signals
+            view = again
 
     async def finish(self) -> None:
         """Everything that lives can still be brought to its end, by one fresh worker."""

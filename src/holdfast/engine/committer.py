@@ -25,6 +25,7 @@ from holdfast.store.values import ExecutionClaim, Flushed, Receipt
 log = logging.getLogger("holdfast.engine")
 
 FENCED: Final = Receipt(applied=False)
+LAST_COMMIT_SECONDS: Final = 1.0
 
 Waiting = tuple[Commit, "asyncio.Future[Receipt]"]
 
@@ -73,6 +74,9 @@ class Committer:
     async def abandon(self) -> None:
         """Forget what waits, and ask no further: for a worker that leaves as if it were killed."""
         self._waiting.clear()
+        if self._flushing is not None:
+            # What was sent may still land, as the last commit of a killed process does; nobody here hears of it.
+            await asyncio.wait([self._flushing], timeout=LAST_COMMIT_SECONDS)
         while self._flushing is not None:
             self._flushing.cancel()
             await asyncio.wait([self._flushing])

@@ -324,6 +324,7 @@ class Worker:
     async def abandon(self) -> None:
         """Leave as a killed process does: nothing is recorded, given back or signed off."""
         self._is_draining = True
+        self._cancel_active()
         await self._committer.abandon()
         for service in self._loops:
             await service.stop()
