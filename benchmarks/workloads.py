@@ -1,6 +1,8 @@
 """The workloads: what is done, how it is timed, and which bare figure stands beside it.
 
-`machine-w1`.. are machines, `w1`.. workflows; the meanings are those of the table in docs/performance.md.
+`machine-w1`.. are machines, `w1`.. workflows: w1 many of one step, w2 many of ten, w3 one of n steps, w4 fan-out and
+join, w5 a signal's round trip between processes, w6 starts alone, w7 recovery after a kill, w8 sleepers, w9 several
+worker processes.
 """
 
 from __future__ import annotations
