@@ -6,6 +6,7 @@ nothing else is ever yielded. A call takes its number in the journal when it is 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -31,7 +32,7 @@ class Wait:
         self.signals = signals
 
 
-class Promise(Generic[T]):
+class Promise(ABC, Generic[T]):
     """A durable operation that was begun. Awaiting it twice gives the same answer."""
 
     __slots__ = ("_outcome", "_session", "id")
@@ -54,8 +55,9 @@ class Promise(Generic[T]):
         if self._outcome is UNSET:
             self._outcome = self._session.take(self.id)
 
+    @abstractmethod
     def _value(self) -> T:
-        raise NotImplementedError  # pragma: no cover - both kinds of promise say what their value is
+        """What awaiting it gives, once it is settled."""
 
 
 class TimerPromise(Promise[None]):
