@@ -138,7 +138,9 @@ async def test_a_crash_at_any_commit_changes_nothing(stores: Stores) -> None:
     assert ended["status"] is Status.DONE
     result = json.loads(str(ended["result"]))
     assert [entry for entry in RESULT if entry not in result] == []
-    assert report.runs >= 30
+    assert report.runs >= (40 if stores.backend == "sqlite" else 30)
+    for point in points_for(stores.backend):  # nothing was passed over: it died wherever the calm run came by
+        assert report.died_at[point] == report.reached[point], point
 
 
 async def test_a_crash_at_any_commit_of_a_cancel_changes_nothing(stores: Stores) -> None:
