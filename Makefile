@@ -57,5 +57,5 @@ $(READY): pyproject.toml
 	fi
 	@$(BIN)/python -c 'import pip, sys; sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (25, 1))' \
 	  || $(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[postgres,fast]' --group dev
+	@$(BIN)/python -m pip install --quiet --editable '.[postgres,fast,http,web,otel]' --group dev --group docs
 	@touch $@
