@@ -17,6 +17,7 @@ from holdfast.core.status import Status
 from holdfast.engine.lifespan import Lifespan
 from holdfast.engine.runner import Runner
 from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.upkeep import StrandedSweep
 from holdfast.engine.worker import Worker
 from holdfast.models.connection import Connection
 from holdfast.models.definitions import NamedStarter, definitions_of
@@ -376,7 +377,14 @@ class App:
             chosen,
             lifespans=tuple(self._lifespans),
             on_ended=results.ended,
-            services=[Scheduler(self._connection)],
+            services=[
+                Scheduler(self._connection),
+                StrandedSweep(
+                    await self._connection.store(),
+                    list(chosen.queue_limits()),
+                    {handler: workflow.digest for handler, workflow in self._functions.workflows.items()},
+                ),
+            ],
         )
 
     def queues(self) -> list[str]:

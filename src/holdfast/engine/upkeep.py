@@ -1,4 +1,4 @@
-"""Three loops that every worker runs for all: the reaper, the timers and retention.
+"""Loops that every worker runs for all: the reaper, the timers, retention, and stranded runs that its code may mend.
 
 Each pass is bounded and passes over what another worker has locked, so any number of workers may run them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.core.identity import PromiseId
 from holdfast.engine.service import Service
@@ -18,6 +18,7 @@ from holdfast.store.values import Retention
 log = logging.getLogger("holdfast.engine")
 
 ROWS_A_PASS = 500
+STRANDED_EVERY_SECONDS = 60.0
 
 
 class Reaper(Service):
@@ -94,3 +95,25 @@ class RetentionSweep(Service):
             deleted = await self._store.purge(rule, self._batch)
             is_full = is_full or deleted >= self._batch
         return 0 if is_full else self._every_seconds * random.uniform(0.8, 1.2)
+
+
+class StrandedSweep(Service):
+    """Tries again, once, what other code stranded: when a worker starts, and now and then while releases change."""
+
+    name = "stranded"
+
+    def __init__(self, store: Store, queues: Sequence[str], digests: Mapping[int, str]) -> None:
+        super().__init__()
+        self._store = store
+        self._queues = tuple(queues)
+        self._digests = dict(digests)
+
+    async def run_once(self) -> float | None:
+        for queue in self._queues if self._digests else ():
+            following: int | None = 0
+            while following is not None:
+                page = await self._store.retry_stranded(queue, self._digests, ROWS_A_PASS, following)
+                following = page.following
+                if page.retried:
+                    log.warning("%d stranded runs of queue %s are tried again with this code", page.retried, queue)
+        return STRANDED_EVERY_SECONDS * random.uniform(0.8, 1.2)

@@ -11,7 +11,7 @@ timeout, serialization failure). Of a write that raised it the caller does not k
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -38,6 +38,7 @@ from holdfast.store.values import (
     Reaped,
     Receipt,
     Retention,
+    Retried,
     Schedule,
     Signal,
     Tick,
@@ -232,6 +233,13 @@ class Store(Protocol):
 
     async def resume(self, promise: bytes) -> bool:
         """Make a stranded execution runnable again, its crashes forgiven: 0, and out of `attempt`. False: it is not."""
+
+    async def retry_stranded(self, queue: str, digests: Mapping[int, str], limit: int, after: int = 0) -> Retried:
+        """Let other code try what some code stranded, once (ruling B17); `digests` are this code's, by handler.
+
+        Looks at a page of `limit` stranded rows. Runnable again, as by `resume`, is what was stranded for what its code
+        did, by code of a digest that is not this one, and never by this one. Not what lost its workers.
+        """
 
     async def purge(self, rule: Retention, limit: int) -> int:
         """Delete ended executions by one rule, with their signals and history, oldest first.

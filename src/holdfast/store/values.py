@@ -237,6 +237,13 @@ class Fired(Struct, frozen=True):
     more: bool = False
 
 
+class Retried(Struct, frozen=True):
+    """What one page of stranded runs gave."""
+
+    retried: int = 0
+    following: int | None = None  # where the next page begins; None: this was the last
+
+
 class QueueRoom(Struct, frozen=True, gc=False):
     """A queue this worker serves and how many more rows of it it can take now."""
 

@@ -489,3 +489,38 @@ async def test_a_log_line_is_written_once_however_often_it_is_replayed(
         await handle.signal("go", 1)
         await rig.run()
     assert caplog.messages == ["before", "between", "after the timer", "at the end"]
+
+
+async def test_other_code_tries_a_stranded_run_by_itself(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """B17: a new release goes on with what the one before it stranded; nobody has to resume it."""
+
+    def release(app: App, number: int, body: Body) -> Any:
+        work = declare(app, body)
+        work.digest = f"release {number}"
+        return work
+
+    async def sweep(app: App) -> None:
+        (loop,) = [service for service in (await app.make_worker())._services if service.name == "stranded"]
+        await loop.run_once()
+
+    work = release(rig.app, 1, original)
+    handle = await work.start()
+    await rig.run()
+    bad, good = rig.another_app(), rig.another_app()
+    release(bad, 2, reordered)
+    release(good, 3, original)
+    await rig.advance(10)
+    bad_worker = await rig.make_worker(bad)
+    await bad_worker.run_until_idle()
+    await stranded(rig, handle)
+
+    await sweep(bad)
+    await stranded(rig, handle)
+    await sweep(good)
+    assert "1 stranded runs of queue default are tried again with this code" in caplog.text
+    await bad_worker.run_until_idle()  # whose turn it was not
+    await stranded(rig, handle)
+    await sweep(good)
+    await handle.signal("go", 5)
+    await (await rig.make_worker(good)).run_until_idle()
+    assert await handle.result() == [2, 6, True, 5]

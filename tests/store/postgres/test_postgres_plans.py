@@ -328,3 +328,13 @@ async def test_deadlines_are_found_by_their_index(watched: Watched) -> None:
     assert "executions_deadline" in watched.indexes()
     assert "Seq Scan" not in watched.indexes()
     assert watched.widest() <= BATCH
+
+
+async def test_stranded_runs_are_found_by_their_index(watched: Watched) -> None:
+    """Ruling B17: a page a call, whatever else the ledger holds."""
+    await crowd(watched, True)
+    await fill(watched, "stranded", "stranded", count=BATCH)
+    (page,) = await watched.call("retry_stranded", "default", [HANDLER], ["new"], 10, 0)
+    assert (page["retried"], page["following"] is None) == (0, False)
+    assert watched.indexes() == {"executions_idle", "executions_pkey"}
+    assert watched.widest() <= BATCH

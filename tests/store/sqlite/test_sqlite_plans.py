@@ -65,6 +65,7 @@ IN_ORDER = {
     "timers_due": "SEARCH executions USING COVERING INDEX executions_wake (wake_at<?)",
     "deadlines_due": "SEARCH executions USING INDEX executions_deadline (deadline_at<?)",
     "journal_of": "SEARCH j USING INDEX sqlite_autoindex_journal_1 (execution_id=?)",
+    "stranded_page": "SEARCH executions USING INDEX executions_held (held=? AND queue=? AND rowid>?)",
     "purge_find": "SEARCH e USING INDEX executions_ended (ended_at<?)",
     "queue_next_held": "SEARCH executions USING INDEX executions_held (held=? AND queue>?)",
 }

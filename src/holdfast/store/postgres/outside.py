@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.core.crashpoints import reach
 from holdfast.core.identity import PromiseId
@@ -16,6 +16,7 @@ from holdfast.store.values import (
     QueueStats,
     Reaped,
     Retention,
+    Retried,
     Topic,
     WorkerInfo,
 )
@@ -108,6 +109,18 @@ class Outside(Ledger):
         if resumed:
             self._tell(Topic.WORK)
         return resumed
+
+    async def retry_stranded(self, queue: str, digests: Mapping[int, str], limit: int, after: int = 0) -> Retried:
+        reach("control.before")
+        async with self._connections.any("try stranded runs again") as connection:
+            answer = await connection.fetchrow(
+                self._sql["retry_stranded"], queue, list(digests), list(digests.values()), limit, after
+            )
+        reach("control.after")
+        assert answer is not None, "retry_stranded answers one row"
+        if answer["retried"]:
+            self._tell(Topic.WORK)
+        return Retried(answer["retried"], answer["following"])
 
     async def purge(self, rule: Retention, limit: int) -> int:
         reach("purge.before")

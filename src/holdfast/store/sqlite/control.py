@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.base import DEADLINE_EXCEEDED
 from holdfast.store.sqlite import barriers, keys, reports
 from holdfast.store.sqlite.flushing import clear_inboxes
-from holdfast.store.sqlite.rows import STATUS, Row, after
+from holdfast.store.sqlite.rows import STATUS, Row, after, names_json, names_of
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Retention
@@ -93,6 +93,27 @@ def resume(tx: Tx, promise: bytes) -> bool:
         return False
     tx.work = True
     return True
+
+
+def stranded(
+    db: sqlite3.Connection, queue: str, digests: Mapping[int, str], limit: int, after: int
+) -> tuple[list[Row], int | None]:
+    """A page of a queue's stranded runs: those to try again as (id, digest, tried), and where the next page begins."""
+    page = db.execute(SQL["stranded_page"], (queue, after, limit)).fetchall()
+    found = []
+    for row, handler, digest, tried, is_of_code in page:
+        ours = digests.get(handler)
+        # What lost its workers is not meant: its digest says nothing of what was tried.
+        if is_of_code and ours is not None and ours != digest and ours not in (before := names_of(tried) or ()):
+            found.append((row, digest, names_json(dict.fromkeys([*before, digest]))))
+    return found, page[-1][0] if len(page) >= limit else None
+
+
+def retry_stranded(tx: Tx, rows: Sequence[Row]) -> int:
+    values = [(tx.now, tried, tx.now, row, digest) for row, digest, tried in rows]
+    retried = tx.db.executemany(SQL["stranded_retry"], values).rowcount
+    tx.work |= retried > 0
+    return retried
 
 
 def purgeable(db: sqlite3.Connection, now: int, rule: Retention, limit: int) -> list[int]:

@@ -88,7 +88,8 @@ create table executions (
   cancel_reason    text,
   attributes       text,
   published        text,
-  beats            text
+  beats            text,
+  tried            text -- JSON: digests of code that stranded it (ruling B17)
 ) strict;
 
 -- The pick walks this and nothing else: every column that its statements name is here, so that what it passes over

@@ -7,7 +7,7 @@ Writes go through `writer.Writer`, reads through `readers.Readers`. What each do
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import time_ns
@@ -58,6 +58,7 @@ from holdfast.store.values import (
     Reaped,
     Receipt,
     Retention,
+    Retried,
     Schedule,
     Signal,
     Tick,
@@ -274,6 +275,11 @@ class SqliteStore:
 
     async def resume(self, promise: bytes) -> bool:
         return await self._write("control", lambda tx: control.resume(tx, promise))
+
+    async def retry_stranded(self, queue: str, digests: Mapping[int, str], limit: int, after: int = 0) -> Retried:
+        rows, following = await self._read(lambda db: control.stranded(db, queue, digests, limit, after))
+        retried = await self._write("control", lambda tx: control.retry_stranded(tx, rows)) if rows else 0
+        return Retried(retried, following)
 
     async def purge(self, rule: Retention, limit: int) -> int:
         now = self._clock.now_us()

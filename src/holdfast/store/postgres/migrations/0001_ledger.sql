@@ -64,6 +64,7 @@ create table {schema}.executions (
   input_hash text not null,
   idempotency_key text,
   digest text,
+  tried text[],                           -- digests of code that stranded it (ruling B17)
   attributes json,
   published json,
   beats json,

@@ -113,6 +113,40 @@ begin
   return true;
 end $$;
 
+-- A page of a queue's stranded runs: those that this code did not strand yet are tried again with it (ruling B17). Not
+-- those that lost their workers: their digest says nothing of what was tried.
+create or replace function {schema}.retry_stranded_1(
+  p_queue text, p_handlers bigint[], p_digests text[], p_limit int, p_after bigint, out retried int, out following bigint
+) language plpgsql as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_page bigint[];
+  v_ids bigint[];
+begin
+  v_page := array(
+    select id from {schema}.executions where queue = p_queue and status = 'stranded' and id > p_after
+    order by id limit p_limit
+  );
+  following := case when cardinality(v_page) >= p_limit then v_page[p_limit] end;
+  v_ids := array(
+    select e.id from {schema}.executions e
+    where e.id = any (v_page) and e.status = 'stranded'
+      and (e.error ->> 'kind' = 'nondeterminism' or e.error ->> 'type' = 'holdfast.core.errors.DecodeError')
+      and exists (
+        select from unnest(p_handlers, p_digests) c(handler, digest)
+        where c.handler = e.handler and c.digest <> e.digest and c.digest <> all (coalesce(e.tried, '{}')))
+    order by e.id for update skip locked
+  );
+  retried := cardinality(v_ids);
+  if retried > 0 then
+    update {schema}.executions
+      set status = 'runnable', attempt = greatest(attempt - crashes, 0), crashes = 0, eligible_at = v_now,
+        tried = array_append(array_remove(tried, digest), digest), updated_at = v_now
+      where id = any (v_ids);
+    perform {schema}.wake_1('work');
+  end if;
+end $$;
+
 -- Oldest first. A child of a live parent's open round stays: the parent has still to read it (ruling E7).
 create or replace function {schema}.purge_1(p_age double precision, p_queue text, p_name text, p_limit int) returns int
 language plpgsql as $$

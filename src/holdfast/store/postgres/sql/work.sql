@@ -112,6 +112,9 @@ select {schema}.pause_1($1, $2)
 -- name: resume
 select {schema}.resume_1($1)
 
+-- name: retry_stranded
+select * from {schema}.retry_stranded_1($1, $2, $3, $4, $5)
+
 -- name: purge
 select {schema}.purge_1($1, $2, $3, $4)
 

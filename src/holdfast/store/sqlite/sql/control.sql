@@ -46,6 +46,16 @@ update executions set status = 'runnable', attempt = max(attempt - crashes, 0), 
     updated_at = ?
 where id = ? and status = 'stranded';
 
+-- name: stranded_page
+select id, handler, digest, coalesce(tried, '[]'),
+  error ->> '$.kind' = 'nondeterminism' or error ->> '$.type' = 'holdfast.core.errors.DecodeError'
+from executions where held = 'stranded' and queue = ? and id > ? and digest is not null order by id limit ?;
+
+-- name: stranded_retry
+update executions set status = 'runnable', attempt = max(attempt - crashes, 0), crashes = 0, eligible_at = ?, tried = ?,
+    updated_at = ?
+where id = ? and status = 'stranded' and digest = ?;
+
 -- name: purge_find
 select e.id from executions e
 where e.ended_at <= ?1 and (?2 is null or e.queue = ?2) and (?3 is null or e.name = ?3)
