@@ -5,17 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast import PromiseId
+from holdfast.views.shapes import Details, Summary
 from tests.cli.conftest import Call, Shop
 
-SUMMARY_KEYS = {
-    "id", "label", "kind", "name", "version", "status", "step", "attempt", "queue", "priority", "partition_key",
-    "paused", "cancel_requested", "parent", "error", "attributes", "inserted_at", "started_at", "ended_at",
-    "updated_at",
-}  # fmt: skip
-DETAIL_KEYS = SUMMARY_KEYS | {
-    "state", "result", "crashes", "revision", "locked_by", "awaits", "children_pending", "unique_key", "digest",
-    "eligible_at", "wake_at", "inbox", "children",
-}  # fmt: skip
+SUMMARY_KEYS = set(Summary.__struct_fields__)
+DETAIL_KEYS = set(Details.__struct_fields__)
 COLUMNS = ["ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "NOTE"]
 
 

@@ -8,13 +8,13 @@ from datetime import datetime
 
 import click
 
-from holdfast.cli import shapes
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Cell, Grid, Output, Value, exact
 from holdfast.core.codec import decode_error
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition
+from holdfast.views import shapes
 
 CHILDREN_SHOWN = 20
 LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "NOTE")

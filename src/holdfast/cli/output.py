@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -103,10 +103,8 @@ class Output:
 
     def json(self, value: object) -> None:
         """One JSON document: indented for a person, one line for a program."""
-        if self.console.is_terminal:
-            print(json.dumps(value, indent=2, ensure_ascii=False))
-        else:
-            print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        text = msgspec.json.encode(value)
+        print((msgspec.json.format(text, indent=2) if self.console.is_terminal else text).decode())
 
     def line(self, text: str, style: str = "") -> None:
         """A line for people; with `--json` there is none."""

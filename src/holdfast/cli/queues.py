@@ -7,7 +7,6 @@ from datetime import datetime
 import click
 from msgspec.structs import replace
 
-from holdfast.cli import shapes
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Cell, Grid, Value
@@ -15,6 +14,7 @@ from holdfast.core.durations import format_duration, parse_duration
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.models.options import check_queue
 from holdfast.store.values import QueueSettings, QueueStats
+from holdfast.views import shapes
 
 
 @click.group("queues", invoke_without_command=True)
@@ -112,15 +112,7 @@ def _change(call: Invocation, name: str, changes: dict[str, object]) -> None:
 
     settings = call.run(change)
     if call.as_json:
-        call.out.json(
-            {
-                "name": settings.name,
-                "paused": settings.paused,
-                "concurrency": settings.concurrency,
-                "rate": settings.rate,
-                "rate_seconds": None if settings.rate is None else settings.rate_seconds,
-            }
-        )
+        call.out.json(shapes.queue_limits(settings))
         return
     state = "paused" if settings.paused else "open"
     most = "no limit" if settings.concurrency is None else f"at most {settings.concurrency} at work"

@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from holdfast.cli.invocation import Invocation, Ledger, shared
-from holdfast.core.identity import PromiseId
 from holdfast.models.schedule import ScheduleSpec
 from holdfast.store.values import Schedule
+from holdfast.views import shapes
 
 
 @click.group("schedules", invoke_without_command=True)
@@ -26,7 +26,7 @@ def schedules_group(context: click.Context, call: Invocation) -> None:
 
     found = call.run(read)
     if call.as_json:
-        call.out.json([_shape(schedule) for schedule in found])
+        call.out.json([shapes.schedule(schedule) for schedule in found])
         return
     for schedule in found:
         spec = msgspec.json.decode(schedule.spec, type=ScheduleSpec)
@@ -86,14 +86,3 @@ def _change(call: Invocation, name: str, action: str, became: str) -> None:
         call.out.json({"schedule": name, "done": action})
     else:
         call.out.line(f"{name} {became}")
-
-
-def _shape(schedule: Schedule) -> dict[str, object]:
-    return {
-        "name": schedule.name,
-        "spec": msgspec.json.decode(schedule.spec),
-        "paused": schedule.paused,
-        "next_at": schedule.next_at.isoformat(),
-        "last_at": None if schedule.last_at is None else schedule.last_at.isoformat(),
-        "last": None if schedule.last is None else str(PromiseId.from_bytes(schedule.last)),
-    }

@@ -6,11 +6,11 @@ from datetime import datetime
 
 import click
 
-from holdfast.cli import shapes
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Cell, Grid, Value
 from holdfast.core.durations import parse_duration
 from holdfast.store.values import Retention, WorkerInfo
+from holdfast.views import shapes
 
 GC_BATCH = 1_000
 

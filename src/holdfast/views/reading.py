@@ -1,0 +1,106 @@
+"""Reading the shapes from a store; every function is one or a few indexed reads.
+
+An execution is named by its id, by any unambiguous prefix of one, or by `name/prefix`, as people type it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.errors import NotFoundError
+from holdfast.core.identity import IdQuery, PromiseId, resolve
+from holdfast.core.journal.format import decode_segment
+from holdfast.core.status import Status
+from holdfast.store.base import Store
+from holdfast.store.values import ExecutionFilter, ExecutionView
+from holdfast.views import shapes
+
+PAGE_MAX = 1_000
+
+
+async def find(store: Store, text: str | PromiseId) -> ExecutionView:
+    """The one execution that this names; `NotFoundError` or `AmbiguousIdError` otherwise."""
+    if isinstance(text, PromiseId):
+        view = await store.get(text.to_bytes())
+        if view is None:
+            raise NotFoundError(f"there is no execution {text.short}; it may have been deleted by retention")
+        return view
+    query = IdQuery.parse(text)
+    found = {PromiseId.from_bytes(view.promise): view for view in await store.find(query)}
+    return found[resolve(query, [(promise, view.name) for promise, view in found.items()])]
+
+
+async def executions(
+    store: Store, where: ExecutionFilter | None = None, after: str | None = None, limit: int = 50
+) -> shapes.ExecutionPage:
+    """A page of executions, newest first; `after` is the cursor of the page before."""
+    page = await store.browse(where or ExecutionFilter(), min(limit, PAGE_MAX), after)
+    return shapes.ExecutionPage(executions=[shapes.summary(view) for view in page.items], cursor=page.cursor)
+
+
+async def filter_of(
+    store: Store,
+    *,
+    kind: str | None = None,
+    name: str | None = None,
+    queue: str | None = None,
+    statuses: Sequence[str | Status] = (),
+    parent: str | None = None,
+    attributes: Mapping[str, str | int | float | bool] | None = None,
+) -> ExecutionFilter:
+    """A filter from what people type; the parent may be a prefix of an id."""
+    return ExecutionFilter(
+        kind=kind,
+        name=name,
+        queue=queue,
+        statuses=tuple(map(Status, statuses)),
+        parent=None if parent is None else (await find(store, parent)).promise,
+        attributes=attributes or None,
+    )
+
+
+async def execution(store: Store, text: str | PromiseId) -> shapes.Details:
+    view = await find(store, text)
+    return shapes.details(view, await store.inbox(view.promise), await store.children(view.promise))
+
+
+async def journal(store: Store, text: str | PromiseId) -> shapes.Journal:
+    """The events of a workflow; of everything else there are none."""
+    view = await find(store, text)
+    segments = [decode_segment(body) for body in await store.journal(view.promise)]
+    events = [event for segment in segments for event in segment.events]
+    return shapes.Journal(id=str(shapes.id_of(view)), label=shapes.label_of(view), events=events)
+
+
+async def history(store: Store, text: str | PromiseId) -> shapes.History:
+    view = await find(store, text)
+    lines = [shapes.transition(line) for line in await store.history(view.promise)]
+    return shapes.History(id=str(shapes.id_of(view)), label=shapes.label_of(view), transitions=lines)
+
+
+async def children(store: Store, text: str | PromiseId) -> list[shapes.Summary]:
+    """In the order they were spawned."""
+    view = await find(store, text)
+    return [shapes.summary(child) for child in await store.children(view.promise)]
+
+
+async def inbox(store: Store, text: str | PromiseId) -> list[shapes.InboxSignal]:
+    """What was delivered and not read yet, oldest first."""
+    view = await find(store, text)
+    return [shapes.signal(signal) for signal in await store.inbox(view.promise)]
+
+
+async def queues(store: Store) -> list[shapes.Queue]:
+    return [shapes.queue(stats) for stats in await store.queues()]
+
+
+async def workers(store: Store) -> list[shapes.Worker]:
+    return [shapes.worker(info) for info in await store.workers()]
+
+
+async def schedules(store: Store) -> list[shapes.Schedule]:
+    return [shapes.schedule(found) for found in await store.schedules()]
+
+
+async def definitions(store: Store) -> list[shapes.DefinitionLine]:
+    return [shapes.definition(found) for found in await store.definitions()]

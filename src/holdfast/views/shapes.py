@@ -1,0 +1,345 @@
+"""The shapes of what a ledger holds, one struct each, and how each is made from the store's values.
+
+They are the one source of the CLI's `--json`, of the HTTP API's answers and of its OpenAPI schemas; field names are
+never changed. Times are RFC 3339 in UTC. Payloads (state, result, signals, errors) are the JSON they are, as
+`msgspec.Raw`: nothing here looks into them, so whatever was written comes out as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from holdfast.core.identity import PromiseId
+from holdfast.core.journal.events import Event
+from holdfast.core.status import Status
+from holdfast.models.schedule import CatchUp, Overlap, ScheduleSpec
+from holdfast.store import values
+from holdfast.store.values import Definition, ExecutionView, QueueStats, WorkerInfo
+
+_EMPTY = Raw(b"{}")
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """An execution in one line: what lists say of it."""
+
+    id: Annotated[str, Meta(description="The whole id: 64 hex digits, then .n for each level below the root")]
+    label: Annotated[str, Meta(description="The form people see, `name/4f7a9c21.2`")]
+    kind: Annotated[str, Meta(description="workflow, task, machine, flow or batch")]
+    name: Annotated[str, Meta(description="The definition")]
+    version: Annotated[int, Meta(description="Of the definition, at the start")]
+    status: Status
+    step: Annotated[str, Meta(description="Of a machine, the step it is at; else what the kind calls its place")]
+    attempt: Annotated[int, Meta(description="How often the current step was tried before, crashes included")]
+    queue: str
+    priority: Annotated[int, Meta(description="Smaller is earlier")]
+    partition_key: Annotated[str | None, Meta(description="At most one execution of a key is at work at a time")]
+    paused: bool
+    cancel_requested: bool
+    parent: Annotated[str | None, Meta(description="The id of the execution that started it")]
+    error: Annotated[Raw | None, Meta(description="The last recorded one: `type`, `message` and more; or null")]
+    attributes: Annotated[Raw, Meta(description="A flat object of what it can be searched by")]
+    inserted_at: datetime
+    started_at: Annotated[datetime | None, Meta(description="When a worker took it first")]
+    ended_at: datetime | None
+    updated_at: datetime
+
+
+class InboxSignal(Struct, frozen=True, kw_only=True):
+    """A signal that was delivered and not read yet."""
+
+    name: str
+    payload: Raw
+
+
+class Details(Summary, frozen=True, kw_only=True):
+    """An execution with all that its row says, its inbox and its children."""
+
+    state: Annotated[Raw, Meta(description="Of a machine its state, else its input")]
+    result: Annotated[Raw | None, Meta(description="null until it is done")]
+    crashes: Annotated[int, Meta(description="Leases lost without progress; at a limit it is stranded")]
+    revision: Annotated[int, Meta(description="Goes up by one with every commit of a worker")]
+    locked_by: Annotated[str | None, Meta(description="The worker that holds it")]
+    awaits: Annotated[tuple[str, ...] | None, Meta(description="Names of signals that wake it")]
+    children_pending: int
+    unique_key: str | None
+    digest: Annotated[str | None, Meta(description="Of the code that ran it last")]
+    eligible_at: datetime
+    wake_at: datetime | None
+    idempotency_key: Annotated[str | None, Meta(description="The key it was started with")]
+    cancel_reason: str | None
+    deadline_at: datetime | None
+    journal_length: Annotated[int, Meta(description="How many events its journal holds")]
+    published: Annotated[Raw | None, Meta(description="What a workflow shows of itself")]
+    successor: Annotated[str | None, Meta(description="The id of the run that goes on in its place")]
+    inbox: list[InboxSignal]
+    children: list[Summary]
+
+
+class ExecutionPage(Struct, frozen=True, kw_only=True):
+    """Executions, newest first."""
+
+    executions: list[Summary]
+    cursor: Annotated[str | None, Meta(description="Continues after the last one; null at the end")]
+
+
+class TransitionLine(Struct, frozen=True, kw_only=True):
+    """One committed step of a machine that keeps its history."""
+
+    revision: int
+    at: datetime
+    step: str
+    attempt: int
+    outcome: str
+    next_step: str | None
+    error: Raw | None
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """The committed steps of a machine declared with `history=True`, oldest first."""
+
+    id: str
+    label: str
+    transitions: list[TransitionLine]
+
+
+class Journal(Struct, frozen=True, kw_only=True):
+    """The events of a workflow, in their order."""
+
+    id: str
+    label: str
+    events: list[Event]
+
+
+class QueueLimits(Struct, frozen=True, kw_only=True):
+    """The settings of a queue, which hold over all workers together."""
+
+    name: str
+    paused: bool
+    concurrency: Annotated[int | None, Meta(description="Executions at work at most; null: any number")]
+    rate: Annotated[float | None, Meta(description="Executions begun at most in `rate_seconds`; null: any number")]
+    rate_seconds: float | None
+
+
+class Queue(QueueLimits, frozen=True, kw_only=True):
+    """A queue with its settings and what is in it."""
+
+    runnable: Annotated[int, Meta(description="Counted up to a bound, see `capped`")]
+    executing: int
+    capped: Annotated[bool, Meta(description="There are more runnable ones than were counted")]
+    oldest_eligible_at: Annotated[datetime | None, Meta(description="Since when the oldest due execution waits")]
+
+
+class Worker(Struct, frozen=True, kw_only=True):
+    """A worker that has a lease, or had one and was not cleaned up after yet."""
+
+    id: str
+    host: str
+    pid: int
+    queues: list[str]
+    executing: int
+    is_expired: bool
+    started_at: datetime
+    expires_at: datetime
+
+
+class ScheduleTerms(Struct, frozen=True, kw_only=True):
+    """What a schedule starts, and by which rules."""
+
+    cron: str
+    definition: str
+    timezone: str
+    input: Raw
+    queue: str | None
+    overlap: Overlap
+    catch_up: CatchUp
+    window_seconds: float
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """What is started when."""
+
+    name: str
+    spec: ScheduleTerms
+    paused: bool
+    next_at: datetime
+    last_at: Annotated[datetime | None, Meta(description="The last tick that started something")]
+    last: Annotated[str | None, Meta(description="The id of what it started")]
+
+
+class DefinitionLine(Struct, frozen=True, kw_only=True):
+    """What workers have code for, and can therefore be started by name."""
+
+    kind: str
+    name: str
+    version: int
+    queue: str
+    priority: int
+    parameters: Annotated[list[str], Meta(description="Of a function; a machine takes its state")]
+
+
+# ---------------------------------------------------------------------- from the store's values
+
+
+def _raw(text: str | None) -> Raw | None:
+    return None if text is None else Raw(text)
+
+
+def id_of(view: ExecutionView) -> PromiseId:
+    return PromiseId.from_bytes(view.promise)
+
+
+def label_of(view: ExecutionView) -> str:
+    return id_of(view).label(view.name)
+
+
+def _id_text(promise: bytes | None) -> str | None:
+    return None if promise is None else str(PromiseId.from_bytes(promise))
+
+
+def _summary_fields(view: ExecutionView) -> dict[str, object]:
+    found = id_of(view)
+    return {
+        "id": str(found),
+        "label": found.label(view.name),
+        "kind": view.kind,
+        "name": view.name,
+        "version": view.version,
+        "status": view.status,
+        "step": view.step,
+        "attempt": view.attempt,
+        "queue": view.queue,
+        "priority": view.priority,
+        "partition_key": view.partition_key,
+        "paused": view.paused,
+        "cancel_requested": view.cancel_requested,
+        "parent": _id_text(view.parent),
+        "error": _raw(view.error),
+        "attributes": _raw(view.attributes) or _EMPTY,
+        "inserted_at": view.inserted_at,
+        "started_at": view.started_at,
+        "ended_at": view.ended_at,
+        "updated_at": view.updated_at,
+    }
+
+
+def summary(view: ExecutionView) -> Summary:
+    return Summary(**_summary_fields(view))  # type: ignore[arg-type]
+
+
+def details(view: ExecutionView, inbox: Sequence[values.Signal], children: Sequence[ExecutionView]) -> Details:
+    return Details(
+        **_summary_fields(view),  # type: ignore[arg-type]
+        state=Raw(view.state),
+        result=_raw(view.result),
+        crashes=view.crashes,
+        revision=view.revision,
+        locked_by=view.locked_by,
+        awaits=view.awaits,
+        children_pending=view.children_pending,
+        unique_key=None if view.unique_key is None else view.unique_key.decode("utf-8", "backslashreplace"),
+        digest=view.digest,
+        eligible_at=view.eligible_at,
+        wake_at=view.wake_at,
+        idempotency_key=view.idempotency_key,
+        cancel_reason=view.cancel_reason,
+        deadline_at=view.deadline_at,
+        journal_length=view.journal_length,
+        published=_raw(view.published),
+        successor=_id_text(view.successor),
+        inbox=[signal(found) for found in inbox],
+        children=[summary(child) for child in children],
+    )
+
+
+def signal(found: values.Signal) -> InboxSignal:
+    return InboxSignal(name=found.name, payload=Raw(found.payload))
+
+
+def transition(line: values.Transition) -> TransitionLine:
+    return TransitionLine(
+        revision=line.revision,
+        at=line.at,
+        step=line.step,
+        attempt=line.attempt,
+        outcome=line.outcome,
+        next_step=line.next_step,
+        error=_raw(line.error),
+    )
+
+
+def queue_limits(settings: values.QueueSettings) -> QueueLimits:
+    return QueueLimits(
+        name=settings.name,
+        paused=settings.paused,
+        concurrency=settings.concurrency,
+        rate=settings.rate,
+        rate_seconds=None if settings.rate is None else settings.rate_seconds,
+    )
+
+
+def queue(stats: QueueStats) -> Queue:
+    settings = stats.settings
+    return Queue(
+        name=settings.name,
+        paused=settings.paused,
+        concurrency=settings.concurrency,
+        rate=settings.rate,
+        rate_seconds=None if settings.rate is None else settings.rate_seconds,
+        runnable=stats.runnable,
+        executing=stats.executing,
+        capped=stats.capped,
+        oldest_eligible_at=stats.oldest_eligible_at,
+    )
+
+
+def worker(info: WorkerInfo) -> Worker:
+    return Worker(
+        id=info.id,
+        host=info.host,
+        pid=info.pid,
+        queues=list(info.queues),
+        executing=info.executing,
+        is_expired=info.is_expired,
+        started_at=info.started_at,
+        expires_at=info.expires_at,
+    )
+
+
+_spec = msgspec.json.Decoder(ScheduleSpec).decode
+
+
+def schedule(found: values.Schedule) -> Schedule:
+    spec = _spec(found.spec)
+    return Schedule(
+        name=found.name,
+        spec=ScheduleTerms(
+            cron=spec.cron,
+            definition=spec.definition,
+            timezone=spec.timezone,
+            input=spec.input,
+            queue=spec.queue,
+            overlap=spec.overlap,
+            catch_up=spec.catch_up,
+            window_seconds=spec.window_seconds,
+        ),
+        paused=found.paused,
+        next_at=found.next_at,
+        last_at=found.last_at,
+        last=_id_text(found.last),
+    )
+
+
+def definition(found: Definition) -> DefinitionLine:
+    return DefinitionLine(
+        kind=found.kind,
+        name=found.name,
+        version=found.version,
+        queue=found.queue,
+        priority=found.priority,
+        parameters=list(found.parameters),
+    )
