@@ -11,13 +11,14 @@ timeout, serialization failure). Of a write that raised it the caller does not k
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit, Effect
+from holdfast.store.records import Oddities, Record, Written
 from holdfast.store.values import (
     Definition,
     Delivery,
@@ -278,6 +279,27 @@ class Store(Protocol):
         """The segments of its journal in order, in one indexed read."""
 
     async def history(self, promise: bytes) -> list[Transition]: ...
+
+    # ------------------------------------------------------------------ whole ledgers
+
+    async def read_records(
+        self, take: Callable[[Sequence[Record]], None], *, within: tuple[bytes, bytes] | None = None
+    ) -> None:
+        """Hand over every record, in one consistent snapshot; or those of the executions with ids in `[low, high)`.
+
+        Executions first, parents before children; then what belongs to them, in its order; then what belongs to the
+        ledger as a whole. `take` may be called in another thread.
+        """
+
+    async def write_records(self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False) -> Written:
+        """Insert records, in the order of `read_records`, in one commit or not at all; `batches` is read meanwhile.
+
+        An execution, a schedule or an occupied unique key that is in the way refuses all of it; with `skip_existing`
+        an execution that is there stays as it is, with all that is its own. Queues and definitions always do.
+        """
+
+    async def oddities(self) -> Oddities:
+        """What an audit asks for and no record shows."""
 
     # ------------------------------------------------------------------ being woken
 

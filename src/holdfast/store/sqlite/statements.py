@@ -21,6 +21,7 @@ _TOPICS: Final = (
     "listeners",
     "definitions",
     "schedules",
+    "records",
 )
 
 SQL: Final[Mapping[str, str]] = load_blocks("holdfast.store.sqlite", *(f"sql/{topic}.sql" for topic in _TOPICS))

@@ -7,7 +7,7 @@ Writes go through `writer.Writer`, reads through `readers.Readers`. What each do
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import time_ns
@@ -18,6 +18,7 @@ from holdfast.core.errors import StoreError
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit, Effect
+from holdfast.store.records import Oddities, Record, RefusedError, Written
 from holdfast.store.sqlite import (
     continuing,
     control,
@@ -28,6 +29,7 @@ from holdfast.store.sqlite import (
     picking,
     queueing,
     reading,
+    recording,
     scheduling,
     signalling,
     transacting,
@@ -326,6 +328,22 @@ class SqliteStore:
 
     async def history(self, promise: bytes) -> list[Transition]:
         return await self._read(lambda db: reading.history(db, promise))
+
+    # ------------------------------------------------------------------ whole ledgers
+
+    async def read_records(
+        self, take: Callable[[Sequence[Record]], None], *, within: tuple[bytes, bytes] | None = None
+    ) -> None:
+        await self._read(lambda db: recording.read(db, take, within))
+
+    async def write_records(self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False) -> Written:
+        try:
+            return await self._write("insert", lambda tx: recording.write(tx, batches, skip_existing))
+        except RefusedError as refused:
+            return Written(existing=refused.existing)
+
+    async def oddities(self) -> Oddities:
+        return await self._read(recording.oddities)
 
     # ------------------------------------------------------------------ being woken
 

@@ -1,0 +1,61 @@
+-- Whole ledgers as records (store/records.py): read in one snapshot, written in one commit. `{columns}` are those that
+-- the fields of a record stand for, `{table}`, `{owner}` and `{order}` are of its table.
+
+-- name: records_executions
+select promise, (select p.promise from {schema}.executions p where p.id = executions.parent_id) as parent, {columns}
+from {schema}.executions order by id
+
+-- One tree: an id and everything below it lie side by side.
+-- name: records_executions_tree
+select promise, (select p.promise from {schema}.executions p where p.id = executions.parent_id) as parent, {columns}
+from {schema}.executions where promise >= $1 and promise < $2 order by id
+
+-- name: records_owned
+select e.promise, {columns} from {schema}.{table} t join {schema}.executions e on e.id = t.{owner} order by {order}
+
+-- name: records_owned_tree
+select e.promise, {columns} from {schema}.executions e join {schema}.{table} t on t.{owner} = e.id
+where e.promise >= $1 and e.promise < $2 order by {order}
+
+-- name: records_shared
+select {columns} from {schema}.{table} order by 1
+
+-- name: records_find
+select promise, id from {schema}.executions where promise = any ($1::bytea[])
+
+-- name: records_occupants
+select unique_key, promise from {schema}.executions
+where unique_key = any ($1::bytea[]) and not unique_released and status = any (unique_scope)
+
+-- name: records_ids
+select nextval('{schema}.executions_id_seq') from generate_series(1, $1::int)
+
+-- name: records_insert
+insert into {schema}.{table} ({columns}) values ({values})
+
+-- What the ledger has already stays as it is.
+-- name: records_insert_queue
+insert into {schema}.queues (name, paused, concurrency, rate, rate_seconds, tokens, tokens_at)
+select $1, $2, $3, $4::float8, $5, coalesce(greatest($4::float8, 1), 0), {schema}.clock()
+on conflict do nothing
+
+-- name: records_insert_definition
+insert into {schema}.definitions (name, version, kind, step, queue, priority, parameters, handler)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+on conflict do nothing
+
+-- name: records_insert_schedule
+insert into {schema}.schedules (name, spec, next_at, paused, buffered_at, last_at, last)
+values ($1, $2, $3, $4, $5, $6, $7)
+on conflict do nothing
+
+-- name: records_wake
+select {schema}.wake_1('work')
+
+-- Rows that belong to no execution: every statement that deletes one deletes what belongs to it.
+-- name: records_orphans
+select count(*) from {schema}.{table} t where not exists (select from {schema}.executions e where e.id = t.{owner})
+
+-- name: records_locks
+select l.key, l.holder is null as is_free, e.promise
+from {schema}.partition_locks l left join {schema}.executions e on e.id = l.holder

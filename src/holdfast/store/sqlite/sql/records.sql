@@ -1,0 +1,51 @@
+-- Whole ledgers as records (store/records.py): read in one snapshot, written in one commit. `{columns}` are those that
+-- the fields of a record stand for, `{table}`, `{owner}` and `{order}` are of its table.
+
+-- name: records_executions
+select promise, (select p.promise from executions p where p.id = executions.parent_id), {columns}
+from executions order by id;
+
+-- One tree: an id and everything below it lie side by side.
+-- name: records_executions_tree
+select promise, (select p.promise from executions p where p.id = executions.parent_id), {columns}
+from executions where promise >= ?1 and promise < ?2 order by id;
+
+-- name: records_owned
+select e.promise, {columns} from {table} t join executions e on e.id = t.{owner} order by {order};
+
+-- name: records_owned_tree
+select e.promise, {columns} from executions e join {table} t on t.{owner} = e.id
+where e.promise >= ?1 and e.promise < ?2 order by {order};
+
+-- name: records_shared
+select {columns} from {table} order by 1;
+
+-- name: records_find
+select id from executions where promise = ?;
+
+-- name: records_occupant
+select promise from executions where unique_guard = ?;
+
+-- name: records_insert
+insert into {table} ({columns}) values ({values});
+
+-- What the ledger has already stays as it is.
+-- name: records_insert_new
+insert into {table} ({columns}) values ({values}) on conflict do nothing;
+
+-- Rows that belong to no execution: every statement that deletes one deletes what belongs to it.
+-- name: records_orphans
+select count(*) from {table} t where not exists (select 1 from executions e where e.id = t.{owner});
+
+-- name: records_locks
+select l.key, l.holder is null, e.promise from partition_locks l left join executions e on e.id = l.holder;
+
+-- What is searched by is what the row says.
+-- name: records_attributes
+select e.promise from executions e
+where (select count(*) from attributes a where a.execution_id = e.id)
+    <> (select count(*) from json_each(coalesce(e.attributes, '{}')))
+  or exists (
+    select 1 from json_each(coalesce(e.attributes, '{}')) w where not exists (
+      select 1 from attributes b where b.execution_id = e.id and b.name = w.key
+        and b.value = case w.type when 'true' then x'01' when 'false' then x'00' else w.value end));
