@@ -12,7 +12,7 @@ from holdfast.core.clock import to_datetime
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import PATH_NUMBER_BYTES, ROOT_BYTES, IdQuery
 from holdfast.core.status import Status
-from holdfast.store.sqlite.rows import STATUS, TEXT, names_json, view_of
+from holdfast.store.sqlite.rows import STATUS, TEXT, Row, names_json, view_of
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition, WorkerInfo, attributes_json
 
@@ -104,18 +104,19 @@ def journal(db: Db, promise: bytes) -> list[str]:
 
 
 def history(db: Db, promise: bytes) -> list[Transition]:
-    return [
-        Transition(
-            revision=row[0],
-            at=to_datetime(row[1]),
-            step=row[2],
-            outcome=row[3],
-            next_step=row[4],
-            attempt=row[5],
-            error=row[6],
-        )
-        for row in db.execute(SQL["history_of"], (promise,))
-    ]
+    return [transition_of(row) for row in db.execute(SQL["history_of"], (promise,))]
+
+
+def transition_of(row: Row) -> Transition:
+    return Transition(
+        revision=row[0],
+        at=to_datetime(row[1]),
+        step=row[2],
+        outcome=row[3],
+        next_step=row[4],
+        attempt=row[5],
+        error=row[6],
+    )
 
 
 def workers(db: Db, now: int) -> list[WorkerInfo]:

@@ -100,6 +100,9 @@ create index executions_parent on executions (parent_id, parent_round) where par
 -- Retention goes through it from the oldest; with the status in it, counting the ended reads no row.
 create index executions_ended on executions (ended_at, status) where ended_at is not null;
 
+-- What failed, by time: for those who watch.
+create index executions_failed on executions (ended_at) where status = 'failed';
+
 create unique index executions_unique on executions (unique_guard) where unique_guard is not null;
 
 create trigger executions_leave_scope after update of status on executions
@@ -229,6 +232,14 @@ create table definitions (
   priority   integer not null,
   parameters text    not null,
   primary key (name, version)
+) strict, without rowid;
+
+-- Who reads the feed of ends, and how far.
+create table places (
+  name         text    not null primary key,
+  position     text    not null,
+  owner        text    not null,
+  leased_until integer not null
 ) strict, without rowid;
 
 create table schedules (

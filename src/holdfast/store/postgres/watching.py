@@ -1,0 +1,105 @@
+"""Watching a ledger: bounded counts, what ended lately, the feed of ends, and who has read how far."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from holdfast.core.clock import to_datetime, to_us
+from holdfast.core.status import Status
+from holdfast.store.postgres.reading import Reading
+from holdfast.store.postgres.rows import Row, transition_of
+from holdfast.store.values import Transition
+from holdfast.store.watching import COUNT_BOUND, FEED_STATUSES, Ended, Feed, Pace, PaceBucket, Position, Tally
+
+_ENDS: Final = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})
+_NEWEST: Final = frozenset({Status.DONE, Status.CANCELLED})
+
+
+class Watched(Reading):
+    async def tally(self, bound: int = COUNT_BOUND) -> list[Tally]:
+        counts = {row["status"]: row["count"] for row in await self._rows("count", "tally", bound + 1)}
+        ended = {row["status"]: row["count"] for row in await self._rows("count", "tally_ended", bound + 1)}
+        is_capped = sum(ended.values()) > bound
+        for status in _NEWEST:
+            counts[status.value] = ended.get(status.value, 0)
+        return [
+            Tally(status, min(count, bound), count > bound or (is_capped and status in _NEWEST))
+            for status in Status
+            for count in (counts.get(status.value, 0),)
+        ]
+
+    async def pace(self, bucket_seconds: float, buckets: int, bound: int = 2 * COUNT_BOUND) -> Pace:
+        until = to_datetime(await self.now_us())
+        rows = await self._rows("count ends", "pace", bucket_seconds, bucket_seconds * buckets, bound)
+        found: dict[int, dict[str, int]] = {}
+        for row in rows:
+            found.setdefault(row["bucket"], {})[row["status"]] = row["count"]
+        since = until - timedelta(seconds=bucket_seconds * buckets)
+        if sum(row["count"] for row in rows) >= bound:
+            since = min(row["first"] for row in rows)
+        return Pace(
+            bucket_seconds=bucket_seconds,
+            since=since,
+            until=until,
+            buckets=[
+                PaceBucket(datetime.fromtimestamp(bucket * bucket_seconds, UTC), **counts)
+                for bucket, counts in sorted(found.items())
+            ],
+        )
+
+    async def ends(self, position: str | None, limit: int, statuses: Sequence[Status] = FEED_STATUSES) -> Feed:
+        place = None if position is None else Position.parse(position)
+        # A statement of its own, before those that read: what they do not see has a time after this one.
+        horizon: datetime = (await self._rows("read the feed", "watch_horizon"))[0]["horizon"]
+        if place is None:
+            now = to_us(horizon)
+            return Feed([], str(Position(now, 0, now, 0)))
+        wanted = _ENDS.intersection(statuses)
+        ended = (to_datetime(place.ended_us), place.ended_row, horizon, limit + 1)
+        rows: list[Row] = []
+        if wanted == {Status.FAILED}:
+            rows = await self._rows("read the feed", "feed_failed", *ended)
+        elif wanted:
+            rows = await self._rows("read the feed", "feed_ended", *ended, [status.value for status in wanted])
+        stranded: list[Row] = []
+        if Status.STRANDED in statuses:
+            since = (to_datetime(place.stranded_us), place.stranded_row)
+            stranded = await self._rows("read the feed", "feed_stranded", *since, horizon, limit + 1)
+        merged = list(heapq.merge(rows, stranded, key=lambda row: (row["at"], row["id"])))
+        return await self._feed(place, merged[:limit], len(merged) > limit)
+
+    async def _feed(self, place: Position, rows: Sequence[Row], more: bool) -> Feed:
+        items = []
+        views = await self.get_many([row["promise"] for row in rows])
+        for row, view in zip(rows, views, strict=True):
+            status, at = Status(row["status"]), to_us(row["at"])
+            if status is Status.STRANDED:
+                place = Position(place.ended_us, place.ended_row, at, row["id"])
+            else:
+                place = Position(at, row["id"], place.stranded_us, place.stranded_row)
+            if view is not None:
+                items.append(Ended(view, status, row["at"], str(place)))
+        return Feed(items, str(place), more)
+
+    async def journal_since(self, promise: bytes, sequence: int) -> list[str]:
+        return [row[0] for row in await self._rows("read a journal", "journal_since", promise, sequence)]
+
+    async def history_since(self, promise: bytes, revision: int) -> list[Transition]:
+        return [transition_of(row) for row in await self._rows("read a history", "history_since", promise, revision)]
+
+    async def take_place(self, name: str, owner: str, lease_seconds: float, position: str) -> str | None:
+        async with self._connections.any("take a place in the feed") as connection:
+            taken: str | None = await connection.fetchval(self._sql["place_take"], name, position, owner, lease_seconds)
+            return taken
+
+    async def move_place(self, name: str, owner: str, lease_seconds: float, position: str) -> bool:
+        async with self._connections.any("move on in the feed") as connection:
+            moved = await connection.fetchval(self._sql["place_move"], name, position, owner, lease_seconds)
+            return moved is not None
+
+    async def leave_place(self, name: str, owner: str) -> None:
+        async with self._connections.any("leave a place in the feed") as connection:
+            await connection.execute(self._sql["place_leave"], name, owner)
