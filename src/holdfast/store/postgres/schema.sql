@@ -117,6 +117,9 @@ create index executions_regretted on {schema}.executions (status, id) where stat
 create index executions_idle on {schema}.executions (queue, status, id)
   where status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated')
     or (status = 'runnable' and (paused or key_blocked));
+-- For those who watch: what failed, by time; what is stranded.
+create index executions_failed on {schema}.executions (ended_at, id) where status = 'failed';
+create index executions_stranded on {schema}.executions (id) where status = 'stranded';
 -- What executions are searched by. The column itself is json, which comes back as it was given.
 create index executions_attributes on {schema}.executions using gin ((attributes::jsonb) jsonb_path_ops)
   where attributes is not null;
@@ -216,6 +219,14 @@ create table {schema}.definitions (
   priority smallint not null,
   parameters text[] not null,
   primary key (name, version)
+);
+
+-- Who reads the feed of ends, and how far.
+create table {schema}.places (
+  name text primary key,
+  position text not null,
+  owner text not null,
+  leased_until timestamptz not null
 );
 
 create table {schema}.schedules (
