@@ -69,6 +69,11 @@ class Codec(Generic[T]):
 
     def round_trip(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> tuple[str, T]:
         """The text, and the value as it will be read from it: both for the price of writing with a check."""
+        raw, decoded = self.write(value, max_bytes=max_bytes)
+        return raw.decode(), decoded
+
+    def write(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> tuple[bytes, T]:
+        """`round_trip` with the text as bytes."""
         try:
             raw = self._encode(value)
         except Exception:
@@ -90,7 +95,7 @@ class Codec(Generic[T]):
             self._refuse_change(value, decoded)
         if self._fill is not None and self._fill(decoded):
             raw = self._canonical(decoded)
-        return raw.decode(), decoded
+        return raw, decoded
 
     def decode(self, text: str | bytes) -> T:
         """The value of a stored text."""

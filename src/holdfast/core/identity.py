@@ -202,7 +202,7 @@ class PromiseId:
         return "".join(f".{number}" for number in self.path)
 
     def __str__(self) -> str:
-        return self._raw[:ROOT_BYTES].hex() + self._path_text()
+        return id_text(self._raw)
 
     def __repr__(self) -> str:
         return f"PromiseId({self})"
@@ -310,6 +310,14 @@ def shortest_unambiguous(ids: Iterable[PromiseId]) -> dict[PromiseId, str]:
         digits[left] = max(digits[left], needed)
         digits[right] = max(digits[right], needed)
     return {pid: (root := pid.root.hex())[: digits[root]] + str(pid)[ROOT_BYTES * 2 :] for pid in ids}
+
+
+def id_text(raw: bytes) -> str:
+    """`str` of the id with these bytes."""
+    if len(raw) == ROOT_BYTES:
+        return raw.hex()
+    path = unpack(f">{(len(raw) - ROOT_BYTES) // PATH_NUMBER_BYTES}I", raw[ROOT_BYTES:])
+    return raw[:ROOT_BYTES].hex() + "".join(f".{number}" for number in path)
 
 
 def origin_bytes(raw: bytes) -> bytes:

@@ -66,7 +66,7 @@ def test_every_event_carries_the_format_version() -> None:
 def test_segments_add_up_to_the_journal_they_were_taken_from() -> None:
     script = Script().start().join_set(0).schedule(1).submit(0, 1).begin(1).complete(1).take(0, 1).finish()
     journal = Journal(ROOT)
-    stored: list[bytes] = []
+    stored: list[str] = []
     for event in script.events:
         journal.append(event)
         if event.sequence % 3 == 0:

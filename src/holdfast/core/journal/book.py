@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from holdfast.core.errors import JournalRefusedError
-from holdfast.core.journal.events import ExecutionAwaiting, JournalEvent, Ok, Result
+from holdfast.core.journal.events import AwaitKind, ExecutionAwaiting, JournalEvent, Ok, Result, SignalWait
 from holdfast.core.journal.fold import JournalState, JournalStatus
 from holdfast.core.journal.rules import (
     ALLOCATE,
@@ -66,6 +66,17 @@ class Call:
         self.attempt = 0
         self.running = False
         self.scheduled = True  # False only for a call that an audit adopted.
+
+
+class Waiting:
+    """What a body is blocked on: the fields of an ExecutionAwaiting that matter while it is."""
+
+    __slots__ = ("kind", "signals", "waiting_on")
+
+    def __init__(self, kind: AwaitKind, waiting_on: tuple[str, ...], signals: tuple[SignalWait, ...] = ()) -> None:
+        self.kind = kind
+        self.waiting_on = waiting_on
+        self.signals = signals
 
 
 class JoinSet:
@@ -121,7 +132,7 @@ class Book:
         self.status: JournalStatus | None = None
         self.is_open = False
         self.cancel_requested = False
-        self.waiting: ExecutionAwaiting | None = None
+        self.waiting: ExecutionAwaiting | Waiting | None = None
         self.outstanding: set[str] = set()
         self.next_child = 0
         self.flags = bytearray()

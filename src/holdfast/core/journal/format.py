@@ -7,6 +7,7 @@ reading of the first stays here, and stored examples of every version are tests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -44,6 +45,13 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def encode_segment(segment: Segment) -> bytes:
     """The JSON text of a segment, in one call."""
     return _encoder.encode(segment)
+
+
+def join_segment(patches: dict[str, bool], events: Sequence[Event | str]) -> str:
+    """The same text as `encode_segment` gives, of events some of which are written already."""
+    written = [event if type(event) is str else _encoder.encode(event).decode() for event in events]
+    noted = _encoder.encode(patches).decode() if patches else "{}"
+    return f'{{"v":{FORMAT_VERSION},"patches":{noted},"events":[{",".join(written)}]}}'
 
 
 def decode_segment(text: bytes | str) -> Segment:

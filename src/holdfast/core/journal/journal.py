@@ -1,7 +1,8 @@
 """The journal of a running execution: append-only, and every append is checked.
 
 `Journal` keeps what the checks need (`book` says what that is) and the events that are not committed yet. Its
-holder appends, takes the pending segment, and commits it; a journal whose commit was fenced is thrown away.
+holder appends, takes the pending segment, and commits it; a journal whose commit was fenced is thrown away. The
+commonest events never become objects: `quick` writes them.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from holdfast.core.journal.book import SETTLED, SUBMITTED, Book
 from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import Event
 from holdfast.core.journal.fold import is_satisfied
-from holdfast.core.journal.format import Segment, encode_segment
+from holdfast.core.journal.format import Segment, join_segment
 
 
 class Journal(Book):
     """One execution's journal. `execution_id` is the text form of its promise id (ruling B1)."""
 
-    __slots__ = ("pending", "pending_patches")
+    __slots__ = ("pending", "pending_first", "pending_patches")
 
     def __init__(self, execution_id: str) -> None:
         super().__init__(execution_id)
-        self.pending: list[Event] = []
+        self.pending: list[Event | str] = []  # the text of those that `quick` wrote
+        self.pending_first = 0  # the sequence of the first of them
         self.pending_patches: dict[str, bool] = {}
 
     @classmethod
@@ -44,6 +46,7 @@ class Journal(Book):
                 f"at {error.sequence}: it was altered or events of it are lost. "
                 "Validate it for the full list, and restore it from a backup"
             ) from error
+        journal.pending_first = journal.length
         return journal
 
     def append(self, event: Event) -> None:
@@ -58,11 +61,13 @@ class Journal(Book):
             self.patches[patch_id] = answer
             self.pending_patches[patch_id] = answer
 
-    def take_segment(self) -> bytes:
+    def take_segment(self) -> str:
         """Everything pending as one encoded segment; nothing is pending afterwards."""
-        text = encode_segment(Segment(patches=self.pending_patches, events=self.pending))
+        text = join_segment(self.pending_patches, self.pending)
         self.pending = []
-        self.pending_patches = {}
+        self.pending_first = self.length
+        if self.pending_patches:
+            self.pending_patches = {}
         return text
 
     @property
@@ -74,6 +79,8 @@ class Journal(Book):
     def is_wait_satisfied(self) -> bool:
         """Whether ExecutionResumed may be appended now."""
         waiting = self.waiting
+        if waiting is not None and not self.outstanding:
+            return True
         return waiting is not None and is_satisfied(waiting.kind, len(self.outstanding), len(waiting.waiting_on))
 
     def is_settled(self, promise_id: str) -> bool:

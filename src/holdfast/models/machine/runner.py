@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Collection, Coroutine, Generator
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from holdfast.models.machine.context import ChildResult, MachineContext
 from holdfast.models.machine.definition import KIND, MachineDefinition, Step
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.translate import Translator
+from holdfast.models.own_context import InContext
 from holdfast.store.effects import AdvanceExecution, Effect
 from holdfast.store.values import ExecutionClaim
 
@@ -188,40 +189,13 @@ def _is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-class _InContext:
-    """Runs a coroutine in this task, but in a context of its own: steps share nothing but their state.
-
-    A task for each step would do the same, and cost a turn of the loop a step.
-    """
-
-    def __init__(self, context: contextvars.Context, running: Coroutine[Any, Any, Any]) -> None:
-        self._context = context
-        self._running = running
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        run, running = self._context.run, self._running
-        advance, value = running.send, None
-        while True:
-            try:
-                awaited = run(advance, value)
-            except StopIteration as end:
-                return end.value
-            try:
-                advance, value = running.send, (yield awaited)
-            except GeneratorExit:
-                run(running.close)
-                raise
-            except BaseException as error:
-                advance, value = running.throw, error
-
-
 async def _call(found: Step, engine: Engine, *arguments: object) -> Any:
     resources: dict[str, object] = {name: engine.resources.need(wanted, found.name) for name, wanted in found.resources}
     context = contextvars.copy_context()
     if not found.is_async:
         call = partial(context.run, found.call, *arguments, **resources)
         return await _call_in_thread(found.timeout_seconds, engine, call)
-    running = _InContext(context, context.run(found.call, *arguments, **resources))
+    running = InContext(context, context.run(found.call, *arguments, **resources))
     if found.timeout_seconds is None:
         return await running
     async with asyncio.timeout(found.timeout_seconds):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import BrokenExecutor
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
-from msgspec import Raw
+from msgspec import UNSET
 
-from holdfast.core.journal.events import FailureKind, Ok
+from holdfast.core.journal.events import FailureKind
 from holdfast.engine.runner import Engine
+from holdfast.models.own_context import InContext
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.task import Task, call_by_name
 
@@ -25,6 +27,13 @@ class HeartbeatMissed(AttemptTimedOut):
     """The task has a heartbeat timeout and was silent for longer."""
 
 
+class Returned(NamedTuple):
+    """What a task returned, as JSON; and as it is read from that, where this process has done so (ruling B11)."""
+
+    raw: bytes
+    value: Any = UNSET
+
+
 def failure_kind(error: BaseException, task: Task[..., Any]) -> FailureKind:
     """Of a failed attempt. One that was cut off may have taken effect, which matters if it may not be repeated."""
     is_cut_off = isinstance(error, AttemptTimedOut | BrokenExecutor)
@@ -33,44 +42,82 @@ def failure_kind(error: BaseException, task: Task[..., Any]) -> FailureKind:
     return "timeout" if isinstance(error, AttemptTimedOut) else "user"
 
 
-async def run_attempt(task: Task[..., Any], text: str, call: Current, engine: Engine) -> Ok:
-    """The encoded result. Whatever the task raised comes out as it is."""
-    token = CURRENT_CALL.set(call)
-    try:
-        if task.timeout_seconds is None and task.heartbeat_seconds is None:
-            return await _run(task, text, engine)
-        async with _deadlines(task, call):
-            return await _run(task, text, engine)
-    finally:
-        CURRENT_CALL.reset(token)
+async def run_attempt(
+    task: Task[..., Any], text: str, call: Current, engine: Engine, arguments: tuple[Any, ...] | None = None
+) -> Returned:
+    """The result. Whatever the task raised comes out as it is. `arguments`, if given, are what `text` says."""
+    context = contextvars.copy_context()
+    context.run(CURRENT_CALL.set, call)
+    if task.timeout_seconds is None and task.heartbeat_seconds is None:
+        return await _run(task, text, context, engine, arguments, None)
+    async with _deadlines(task, call) as begin:
+        return await _run(task, text, context, engine, arguments, begin)
 
 
-async def _run(task: Task[..., Any], text: str, engine: Engine) -> Ok:
-    resources: dict[str, Any] = {name: engine.resources.need(wanted, task.name) for name, wanted in task.resources}
-    if task.is_async:
-        value = await task.fn(*task.signature.decode(text), **resources)
-    elif task.executor == "process":
-        loop = asyncio.get_running_loop()
+async def _run(
+    task: Task[..., Any],
+    text: str,
+    context: contextvars.Context,
+    engine: Engine,
+    arguments: tuple[Any, ...] | None,
+    begin: Callable[[], None] | None,
+) -> Returned:
+    """`begin` starts the clock of its deadlines."""
+    if task.executor == "process":
+        if begin is not None:
+            begin()
         where = (task.fn.__module__, task.fn.__qualname__)
-        result = await loop.run_in_executor(engine.processes, call_by_name, *where, text)
-        return Ok(Raw(result.encode()))
-    else:
-        loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()
+        result = await asyncio.get_running_loop().run_in_executor(engine.processes, call_by_name, *where, text)
+        return Returned(result.encode())
+    if arguments is None:
         arguments = task.signature.decode(text)
-        value = await loop.run_in_executor(engine.threads, lambda: context.run(task.fn, *arguments, **resources))
-    encoded = task.signature.result.encode(value, max_bytes=task.payload_limit)
-    return Ok(Raw(encoded.encode()))
+    need = engine.resources.need
+    resources: dict[str, Any] = (
+        {name: need(wanted, task.name) for name, wanted in task.resources} if task.resources else {}
+    )
+    if task.is_async:
+        if begin is not None:
+            begin()
+        function: Callable[..., Any] = task.fn
+        value = await InContext(context, context.run(function, *arguments, **resources))
+    else:
+        value = await _in_thread(partial(context.run, task.fn, *arguments, **resources), engine, begin)
+    return Returned(*task.signature.result.write(value, max_bytes=task.payload_limit))
+
+
+async def _in_thread(work: Callable[[], Any], engine: Engine, begin: Callable[[], None] | None) -> Any:
+    loop = asyncio.get_running_loop()
+    if begin is None:
+        return await loop.run_in_executor(engine.threads, work)
+
+    def begun() -> None:  # the time that it waited for a free thread is not the task's
+        if not running.done():
+            begin()
+
+    def run() -> Any:
+        loop.call_soon_threadsafe(begun)
+        return work()
+
+    running = loop.run_in_executor(engine.threads, run)
+    return await running
 
 
 @contextlib.asynccontextmanager
-async def _deadlines(task: Task[..., Any], call: Current) -> AsyncIterator[None]:
-    limit, silence = asyncio.timeout(task.timeout_seconds), asyncio.timeout(task.heartbeat_seconds)
+async def _deadlines(task: Task[..., Any], call: Current) -> AsyncIterator[Callable[[], None]]:
+    """Gives what begins the time of the attempt."""
+    now = asyncio.get_running_loop().time
+    limit, silence = asyncio.timeout(None), asyncio.timeout(None)
+
+    def begin() -> None:
+        if task.timeout_seconds is not None:
+            limit.reschedule(now() + task.timeout_seconds)
+        if task.heartbeat_seconds is not None:
+            silence.reschedule(now() + task.heartbeat_seconds)
+            call.watch(silence, task.heartbeat_seconds)
+
     try:
         async with limit, silence:
-            if task.heartbeat_seconds is not None:
-                call.watch(silence, task.heartbeat_seconds)
-            yield
+            yield begin
     except TimeoutError as error:
         if limit.expired():
             raise AttemptTimedOut(f"{task.name} took longer than {task.timeout_seconds:g} s") from error

@@ -11,6 +11,7 @@ from holdfast.core.codec import codec_for, fingerprint
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal import Operation
 from holdfast.core.journal.events import InvokeKind, Ok, Result
+from holdfast.core.journal.quick import CallText
 from holdfast.models.machine.definition import MachineDefinition
 from holdfast.models.machine.start import machine_row
 from holdfast.models.options import Options
@@ -33,6 +34,9 @@ class Callee(Protocol):
     @property
     def settings(self) -> Raw:
         """What InvokeScheduled records beside the input: retry policy and queue."""
+
+    @property
+    def call_text(self) -> CallText: ...
 
     def rewrite(self, recorded: str) -> str:
         """A recorded input as today's annotations write it."""
@@ -71,6 +75,7 @@ class MachineCallee:
         self._definition = definition
         self._options = options or Options()
         self.name = definition.name
+        self.call_text = CallText(self.invoke_kind, self.name, self.settings)
 
     def encode(self, state: object, limit: int) -> str:
         return self._definition.codec.encode(state, max_bytes=limit)

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from holdfast.core.clock import to_datetime
 from holdfast.core.errors import ForeignAwaitError, HoldfastError
 from holdfast.core.identity import PromiseId
+from holdfast.core.journal.stamp import Stamp
 from holdfast.core.status import TERMINAL, Status
 from holdfast.models.workflow.context import Context, Info
 from holdfast.models.workflow.definition import KIND, Workflow
@@ -70,7 +70,7 @@ def _replay(view: ExecutionView, definition: Workflow[..., Any], segments: list[
     promise = PromiseId.from_bytes(view.promise)
     arguments = definition.signature.decode(view.state)
     session = Session(str(promise))
-    session.now_us, session.stamp = now_us, to_datetime(now_us)
+    session.now_us, session.stamp = now_us, Stamp(now_us)
     session.load(segments)
     if not session.journal.length:
         session.start(definition.digest, view.state, None, view.idempotency_key, view.version)

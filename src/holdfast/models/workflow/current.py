@@ -21,14 +21,18 @@ T = TypeVar("T")
 class Current:
     """One attempt of one call."""
 
+    __slots__ = (
+        *("_heartbeat_seconds", "_last_beat", "_loop", "_on_beat", "_scope"),
+        *("attempt", "execution", "promise"),
+    )
+
     def __init__(
         self,
-        *,
         execution: str,
         promise: str,
         attempt: int,
         last_beat: str | None,
-        on_beat: Callable[[str], None],
+        on_beat: Callable[[str, str], None],
     ) -> None:
         self.execution = execution  # the text id of the execution that called, or of the task's own
         self.promise = promise
@@ -86,7 +90,7 @@ class Current:
     def _beat(self) -> None:
         if self._scope is not None and self._heartbeat_seconds is not None and not self._scope.expired():
             self._scope.reschedule(self._loop.time() + self._heartbeat_seconds)
-        self._on_beat(self._last_beat or "null")
+        self._on_beat(self.promise, self._last_beat or "null")
 
 
 _PLAIN: Final = (str, int, float, bool, list, dict)

@@ -14,6 +14,7 @@ from holdfast.core.codec import fingerprint
 from holdfast.core.errors import CallNotAllowedError, ConfigurationError, DefinitionError
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
+from holdfast.core.journal.quick import CallText
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
 from holdfast.models.workflow.context import Context
@@ -76,6 +77,7 @@ class Workflow(Generic[P, R]):
         self.payload_limit = payload_limit
         self._make_starter = make_starter
         self.settings = Raw(msgspec.json.encode({"queue": self.queue}))
+        self.call_text = CallText(self.invoke_kind, self.name, self.settings)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function

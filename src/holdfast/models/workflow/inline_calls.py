@@ -12,13 +12,13 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
-from holdfast.models.workflow.attempts import failure_kind, run_attempt
+from holdfast.models.workflow.attempts import Returned, failure_kind, run_attempt
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.failures import failure_of
 from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.run_ledger import RunLedger
 from holdfast.models.workflow.task import Task
-from holdfast.models.workflow.transaction import WrongStoreError
+from holdfast.models.workflow.transaction import Transaction, WrongStoreError
 from holdfast.store.effects import Effect
 
 
@@ -26,6 +26,7 @@ class InlineCalls(RunLedger):
     """Starts what the body waits for, and takes in what comes of it and from outside."""
 
     def _startable(self) -> list[OpenCall]:
+        """Inline calls that the body has made and that are to begin now."""
         running = {call.promise_id for call in self._in_flight.values()}
         now_us = self._now_us()
         return [
@@ -37,34 +38,54 @@ class InlineCalls(RunLedger):
             and (call.retry_at_us is None or call.retry_at_us <= now_us)
         ]
 
+    def _awaited_alone(self) -> OpenCall | None:
+        """The one call that there is to run, if the body waits for nothing else: nearly always there is one."""
+        session = self._session
+        wait = session.wait
+        if wait is None or wait.kind != "Single" or len(session.open_calls) != 1:
+            return None
+        call = session.open_calls.get(wait.waiting_on[0])
+        if call is None or call.is_remote or call.attempt or call.callee is None or self._in_flight:
+            return None
+        return None if isinstance(call.callee, Transaction) else call
+
     # ------------------------------------------------------------------ calls
 
     async def _call_in_place(self, call: OpenCall) -> bool:
         """The common case: the body waits for this one call. It runs in the claim's own asyncio task."""
-        if not await self._begin([call]) or call.promise_id not in self._session.open_calls:
+        session = self._session
+        if not await self._begin_alone(call) or call.promise_id not in session.open_calls:
             return not self._is_over
-        if self._session.awaits_cancel():
+        if session.awaits_cancel():
             return True
-        self._in_place = asyncio.current_task()
+        self._in_place = self._task
         try:
             outcome = await self._attempt(call)
         finally:
             self._in_place = None
         self._touch()
-        if self._is_interrupted and not isinstance(outcome, Ok):
+        if self._is_interrupted and not isinstance(outcome, Returned):
             # The cancel comes first: the body is to hear of it, not of a call that failed because of it.
             await self._look_outside()
-        if not self._session.awaits_cancel():
+        if isinstance(outcome, Returned) or not session.awaits_cancel():
             self._settle(call, outcome)
-        elif isinstance(outcome, Ok):
-            self._session.completed(call, outcome)
-        if self._is_interrupted or self._stir.is_set():
+        if self._is_interrupted or self._is_stirred:
             # What came while the call ran is taken in after its end: a signal finds the body running (B7).
-            self._is_interrupted = False
-            self._stir.clear()
-            self._session.resume()
+            self._is_interrupted = self._is_stirred = False
+            session.resume()
             await self._look_outside()
         return True
+
+    async def _begin_alone(self, call: OpenCall) -> bool:
+        """`_begin` of one call; nearly always there is nothing to think about."""
+        session = self._session
+        if (session.decided or session.spawned) and not await self._commit():
+            return False
+        is_plain = not (call.started or self._claim.attempt or session.decided) and session.cancel_sequence is None
+        if is_plain and call.callee.effects == "at_least_once" and call.promise_id in session.open_calls:  # type: ignore[union-attr]
+            session.started(call)
+            return True
+        return await self._begin([call])
 
     async def _transact(self, call: OpenCall, task: Any) -> bool:
         """A transaction: what it writes and its InvokeCompleted are one commit, so it takes effect exactly once."""
@@ -92,7 +113,7 @@ class InlineCalls(RunLedger):
                 self._touch()
                 self._settle(call, error)
                 return True
-            return await self._after(receipt, Status.EXECUTING)
+            return await self._after(receipt)
 
     async def _call_beside(self, todo: list[OpenCall]) -> bool:
         """Several calls at once; each result is committed as it comes."""
@@ -117,19 +138,22 @@ class InlineCalls(RunLedger):
             task_call = self._in_flight.pop(task, None)
             if task_call is not None:
                 self._settle(task_call, asyncio.CancelledError() if task.cancelled() else task.result())
-        if self._stir.is_set():
-            self._stir.clear()
+        if self._is_stirred:
+            self._is_stirred = False
             await self._look_outside()
         self._session.fire_timers(self._now_us())
         return await self._commit() if self._in_flight and self._session.decided else True
 
     async def _something_happens(self) -> None:
-        stirred = asyncio.ensure_future(self._stir.wait())
+        if self._is_stirred:
+            return
+        self._stirring = asyncio.get_running_loop().create_future()
         retry = self._next_retry_seconds()
         try:
-            await asyncio.wait([*self._in_flight, stirred], timeout=retry, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*self._in_flight, self._stirring], timeout=retry, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stirred.cancel()
+            self._stirring.cancel()
+            self._stirring = None
 
     def _next_retry_seconds(self) -> float | None:
         due = [call.retry_at_us for call in self._session.open_calls.values() if call.retry_at_us is not None]
@@ -170,11 +194,12 @@ class InlineCalls(RunLedger):
         self._session.completed(call, Err(failure))
         return True
 
-    async def _attempt(self, call: OpenCall) -> Ok | BaseException:
+    async def _attempt(self, call: OpenCall) -> Returned | BaseException:
         task = call.callee
         assert isinstance(task, Task)
+        arguments, call.arguments = call.arguments, None  # another attempt reads them anew
         try:
-            return await run_attempt(task, call.input, self._current(call), self._engine)
+            return await run_attempt(task, call.input, self._current(call), self._engine, arguments)
         except asyncio.CancelledError as error:
             asyncio_task = asyncio.current_task()
             if self._is_interrupted and asyncio_task is not None and asyncio_task is self._in_place:
@@ -189,20 +214,17 @@ class InlineCalls(RunLedger):
                 self._in_place.uncancel()
 
     def _current(self, call: OpenCall) -> Current:
-        beat = self._beats.get(call.promise_id)
-        return Current(
-            execution=str(self._promise),
-            promise=call.promise_id,
-            attempt=call.attempt,
-            last_beat=None if beat is None else bytes(beat).decode(),
-            on_beat=lambda text: self._on_beat(call.promise_id, text),
-        )
+        beat = self._beats.get(call.promise_id) if self._beats else None
+        last_beat = None if beat is None else bytes(beat).decode()
+        return Current(self._id, call.promise_id, call.attempt, last_beat, self._on_beat)
 
-    def _settle(self, call: OpenCall, outcome: Ok | BaseException) -> None:
+    def _settle(self, call: OpenCall, outcome: Returned | BaseException) -> None:
         session = self._session
-        if isinstance(outcome, Ok):
-            self._beats.pop(call.promise_id, None)
-            session.completed(call, outcome)
+        if isinstance(outcome, Returned):
+            if self._beats:
+                self._beats.pop(call.promise_id, None)
+            call.value = outcome.value
+            session.completed(call, Ok(Raw(outcome.raw)))
             return
         task = call.callee
         assert isinstance(task, Task)
@@ -223,7 +245,9 @@ class InlineCalls(RunLedger):
     # ------------------------------------------------------------------ the outside
 
     def _on_stir(self) -> None:
-        self._stir.set()
+        self._is_stirred = True
+        if self._stirring is not None and not self._stirring.done():
+            self._stirring.set_result(None)
         if self._in_place is not None:
             looking = asyncio.get_running_loop().create_task(self._interrupt_if_cancelled())
             self._runner.background.add(looking)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from holdfast.models.workflow.callee import Callee
 
@@ -19,6 +19,7 @@ class OpenCall:
     """A call without a result."""
 
     __slots__ = (
+        "arguments",
         "attempt",
         "callee",
         "first_started_us",
@@ -27,22 +28,23 @@ class OpenCall:
         "is_remote",
         "promise_id",
         "retry_at_us",
-        "settings",
         "started",
+        "value",
     )
 
-    def __init__(self, promise_id: str, function_name: str, text: str, settings: Raw) -> None:
+    def __init__(self, promise_id: str, function_name: str, text: str, is_remote: bool) -> None:
         self.promise_id = promise_id
         self.function_name = function_name
         self.input = text
-        self.settings = settings  # the retry policy and the queue, as recorded
         # As it was scheduled: a task that has got, or lost, its queue since must neither hang nor run twice.
-        self.is_remote = is_remote_by(settings)
+        self.is_remote = is_remote
+        self.arguments: Any = None  # the input as it was read back when it was written, for the first attempt
         self.attempt = 0
         self.first_started_us = 0
         self.retry_at_us: int | None = None
         self.started = False  # an attempt is recorded as in flight
         self.callee: Callee | None = None  # once the body has asked for it
+        self.value: Any = UNSET  # the result as it was read back when it was written
 
 
 class _Place(msgspec.Struct):

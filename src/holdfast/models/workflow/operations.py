@@ -17,7 +17,7 @@ from msgspec import Raw
 from holdfast.core.clock import to_datetime
 from holdfast.core.codec import fingerprint
 from holdfast.core.errors import CallNotAllowedError, NonDeterminismError
-from holdfast.core.journal import JournalStatus, Operation
+from holdfast.core.journal import JournalStatus, Operation, quick
 from holdfast.core.journal.events import (
     AwaitKind,
     ExecutionAwaiting,
@@ -73,9 +73,11 @@ class Operations(Past):
         if self.journal.status is BLOCKED or self.taken or self.owners:
             self._diverge(Operation(promise_id, kind, name, mark), self._skipped())
         self.next = number + 1
+        self.caught_up = True
         return promise_id, False
 
     def _diverge(self, asked: Operation | None, recorded: Operation | None) -> NoReturn:
+        self.caught_up = False
         self.divergence = NonDeterminismError(
             describe(self.journal.execution_id, asked, recorded, self.body, self._inputs)
         )
@@ -92,14 +94,22 @@ class Operations(Past):
         waiting = self.journal.waiting if self.journal.status is BLOCKED else None
         return None if waiting is None else awaiting(waiting.kind, waiting.waiting_on)
 
-    def invoke(self, callee: Callee, text: str) -> str:
-        """Schedule a call, or find it in the journal. `callee` is a task, workflow or machine definition."""
+    def invoke(self, callee: Callee, text: str, arguments: tuple[Any, ...] | None = None) -> str:
+        """Schedule a call, or find it in the journal. `callee` is a task, workflow or machine definition.
+
+        `arguments` are what `text` says, where they have been read from it.
+        """
         if callee.is_remote and self.journal.execution_id.count(".") >= DEPTH_MOST:
             raise CallNotAllowedError(
                 f"{callee.name} would be the child of {DEPTH_MOST} ancestors; a call tree this deep is a loop: "
                 "use ctx.continue_as_new, or a list of work"
             )
-        mark = fingerprint(text)
+        mark, journal = fingerprint(text), self.journal
+        if self.caught_up and journal.status is RUNNING and self.next == journal.next_child and CURRENT.session is self:
+            self.next += 1
+            promise_id = quick.schedule(journal, self.stamp, callee.call_text, text, mark)
+            self._open(promise_id, callee, text, arguments)
+            return promise_id
         if self.next < self.replay_until:
             mark = forgive(callee, self._recorded[self.next], self._inputs.get(self.next), text, mark)
         promise_id, is_recorded = self.allocate(callee.invoke_kind, callee.name, mark)
@@ -121,12 +131,15 @@ class Operations(Past):
                 **self._event(),
             )
         )
-        call = OpenCall(promise_id, callee.name, text, callee.settings)
+        self._open(promise_id, callee, text, arguments)
+        return promise_id
+
+    def _open(self, promise_id: str, callee: Callee, text: str, arguments: tuple[Any, ...] | None) -> None:
+        call = self.open_calls[promise_id] = OpenCall(promise_id, callee.name, text, callee.is_remote)
         call.callee = callee
-        self.open_calls[promise_id] = call
+        call.arguments = arguments
         if callee.is_remote:
             self.spawned.append(call)
-        return promise_id
 
     def random_value(self, what: str, derive: Any) -> Any:
         """A value derived from its own id, so that losing it in a crash gives the same one again (ruling B15)."""
@@ -281,6 +294,12 @@ class Operations(Past):
             self.append(ExecutionResumed(**self._event()))
         return True
 
+    def is_ready_alone(self, promise_id: str) -> bool:
+        """`is_ready` of one promise."""
+        if self.caught_up and self.journal.status is RUNNING and self.cancel_sequence is None:
+            return promise_id in self.settled
+        return self.is_ready("Single", (promise_id,))
+
     def awaits_cancel(self) -> bool:
         """Whether a cancel was requested that the body has not heard of."""
         return self.cancel_sequence is not None and not self.cancel_raised
@@ -296,6 +315,8 @@ class Operations(Past):
 
     def _settled_before(self, kind: AwaitKind, ids: Sequence[str], limit: int | None) -> bool:
         settled = self.settled
+        if limit is None and len(ids) == 1:
+            return ids[0] in settled
         check = any if kind == "Any" else all
         return check(
             promise_id in settled and (limit is None or settled[promise_id].sequence < limit) for promise_id in ids

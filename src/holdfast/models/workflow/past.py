@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from holdfast.core.clock import to_datetime, to_us
 from holdfast.core.errors import NonDeterminismError
-from holdfast.core.journal import Journal, JournalStatus, Operation, decode_segment, operations_of
+from holdfast.core.journal import Journal, JournalStatus, Operation, decode_segment, operations_of, quick
 from holdfast.core.journal.events import (
     CancelRequested,
     Event,
@@ -24,6 +24,7 @@ from holdfast.core.journal.events import (
     InvokeStarted,
     JoinSetAwaited,
     JoinSetSubmitted,
+    Ok,
     RandomGenerated,
     Result,
     SignalDelivered,
@@ -32,7 +33,8 @@ from holdfast.core.journal.events import (
     TimerFired,
     TimerScheduled,
 )
-from holdfast.models.workflow.open_call import OpenCall, Settled
+from holdfast.core.journal.stamp import Stamp
+from holdfast.models.workflow.open_call import OpenCall, Settled, is_remote_by
 from holdfast.models.workflow.promise import Wait
 
 BLOCKED: Final = JournalStatus.BLOCKED
@@ -46,11 +48,15 @@ class Past:
         self.journal = Journal(promise_text)
         self.body = body
         self.now_us = 0  # the store's time of the last commit, which is what ctx.now() gives
-        self.stamp = to_datetime(0)  # of events: for people
+        self.stamp = Stamp(0)
         self.next = 0
         self.replay_until = 0
+        # The body is past everything that its journal holds, and may be asked on. Looked up often, so kept: nothing
+        # comes back to `replay_until`, `taken` and `owners` once they are used up.
+        self.caught_up = False
         self.decided = False  # something is pending that a crash would decide otherwise (ruling B15)
         self.settled: dict[str, Settled] = {}
+        self.fresh: dict[str, Any] = {}  # results as they were read back when they were written, not taken yet
         self.open_calls: dict[str, OpenCall] = {}
         self.timers: dict[str, int] = {}  # open ones: when they fire
         self.spawned: list[OpenCall] = []  # remote calls to be inserted with the next commit
@@ -84,7 +90,7 @@ class Past:
         self.append(
             ExecutionStarted(
                 sequence=0,
-                timestamp=self.stamp,
+                timestamp=self.stamp.moment,
                 component_digest=digest,
                 input=Raw(text.encode()),
                 parent_id=parent,
@@ -110,9 +116,8 @@ class Past:
         match event:
             case InvokeScheduled():
                 text = bytes(event.input).decode()
-                self.open_calls[event.promise_id] = OpenCall(
-                    event.promise_id, event.function_name, text, event.retry_policy
-                )
+                is_remote = is_remote_by(event.retry_policy)
+                self.open_calls[event.promise_id] = OpenCall(event.promise_id, event.function_name, text, is_remote)
                 self._inputs[int(event.promise_id[len(self.journal.prefix) :])] = event.input
             case InvokeStarted():
                 call = self.open_calls[event.promise_id]
@@ -152,7 +157,7 @@ class Past:
         self.journal.append(event)
 
     def _event(self) -> dict[str, Any]:
-        return {"sequence": self.journal.length, "timestamp": self.stamp}
+        return {"sequence": self.journal.length, "timestamp": self.stamp.moment}
 
     # ------------------------------------------------------------------ what happened outside
 
@@ -202,8 +207,8 @@ class Past:
     def started(self, call: OpenCall) -> None:
         call.attempt += 1
         call.started, call.retry_at_us = True, None
-        call.first_started_us = call.first_started_us or to_us(self.stamp)
-        self.append(InvokeStarted(promise_id=call.promise_id, attempt=call.attempt, **self._event()))
+        call.first_started_us = call.first_started_us or self.stamp.us
+        quick.start(self.journal, self.stamp, call.promise_id, call.attempt)
 
     def retrying(self, call: OpenCall, failure: Failure, retry_at_us: int) -> None:
         call.started, call.retry_at_us = False, retry_at_us
@@ -219,9 +224,15 @@ class Past:
         self.decided = True
 
     def completed(self, call: OpenCall, result: Result) -> None:
-        self.open_calls.pop(call.promise_id, None)
-        self.settled[call.promise_id] = Settled(self.journal.length, result)
-        self.append(InvokeCompleted(promise_id=call.promise_id, result=result, attempt=call.attempt, **self._event()))
+        promise_id = call.promise_id
+        self.open_calls.pop(promise_id, None)
+        self.settled[promise_id] = Settled(self.journal.length, result)
+        if call.value is not UNSET:
+            self.fresh[promise_id] = call.value
+        if type(result) is Ok:
+            quick.complete(self.journal, self.stamp, promise_id, call.attempt, bytes(result.value))
+        else:
+            self.append(InvokeCompleted(promise_id=promise_id, result=result, attempt=call.attempt, **self._event()))
         self.decided = True
 
     def request_cancel(self, reason: str) -> None:

@@ -13,23 +13,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import UNSET, UnsetType
 
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
-from holdfast.core.journal.events import AwaitKind, Result, SignalWait
+from holdfast.core.journal.book import Waiting as Wait
+from holdfast.core.journal.events import AwaitKind, Result
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.session import Session
 
 T = TypeVar("T", covariant=True)
-
-
-class Wait:
-    """Why the body cannot go on."""
-
-    __slots__ = ("kind", "signals", "waiting_on")
-
-    def __init__(self, kind: AwaitKind, waiting_on: tuple[str, ...], signals: tuple[SignalWait, ...] = ()) -> None:
-        self.kind = kind
-        self.waiting_on = waiting_on
-        self.signals = signals
 
 
 class Promise(ABC, Generic[T]):
@@ -46,7 +36,7 @@ class Promise(ABC, Generic[T]):
         session = self._session
         session.must_be_current()
         if self._outcome is UNSET:
-            if not session.is_ready("Single", (self.id,)):
+            if not session.is_ready_alone(self.id):
                 yield Wait("Single", (self.id,))
             self._settle()
         return self._value()
@@ -75,9 +65,17 @@ class CallPromise(Promise[T]):
     __slots__ = ("_call", "_decoded")
 
     def __init__(self, session: Session, promise_id: str, call: Any) -> None:
-        super().__init__(session, promise_id)
+        self._session = session
+        self.id = promise_id
+        self._outcome: Any = UNSET
         self._call = call  # a Callee: decodes results and rebuilds errors
         self._decoded: Any = UNSET
+
+    def _settle(self) -> None:
+        if self._outcome is UNSET:
+            session, promise_id = self._session, self.id
+            self._outcome = session.settled[promise_id].value
+            self._decoded = session.fresh.pop(promise_id, UNSET)
 
     def _value(self) -> T:
         if self._decoded is UNSET:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from holdfast.core.codec import encode_error
 from holdfast.core.errors import DecodeError, EncodeError, ForeignAwaitError, HoldfastError, PayloadError
-from holdfast.core.identity import PromiseId
+from holdfast.core.identity import id_text
 from holdfast.core.status import Status
 from holdfast.models.options import Options
 from holdfast.models.workflow.context import Context, Info
@@ -68,7 +68,7 @@ class Run(InlineCalls):
         if claim.beats:
             self._beats = msgspec.json.decode(claim.beats, type=dict[str, Raw])
         if not session.journal.length:
-            parent = None if claim.parent is None else str(PromiseId.from_bytes(claim.parent))
+            parent = None if claim.parent is None else id_text(claim.parent)
             session.start(self._definition.digest, claim.state, parent, claim.idempotency_key, claim.version)
         self._ingest(claim.inbox)
         session.receive_wanted()  # before timers: a signal that came in time does not lose to a worker that came late
@@ -80,8 +80,8 @@ class Run(InlineCalls):
     def _new_session(self) -> Session:
         claim, definition = self._claim, self._definition
         arguments = definition.signature.decode(claim.state)
-        session = Session(str(self._promise))
-        info = Info(str(self._promise), claim.name, claim.version, claim.idempotency_key, claim.attempt)
+        session = Session(self._id)
+        info = Info(self._id, claim.name, claim.version, claim.idempotency_key, claim.attempt)
         session.body = definition.fn(Context(session, info, definition.payload_limit), *arguments)
         session.is_fork = claim.step == FORKED
         if claim.published:
@@ -102,11 +102,13 @@ class Run(InlineCalls):
                 except HoldfastError as error:
                     await self._strand(error)
                     return
-                await self._cancel_left()
+                if session.to_cancel:
+                    await self._cancel_left()
             if session.is_finished:
                 await self._conclude()
                 return
-            todo = self._startable()
+            alone = self._awaited_alone()
+            todo = [alone] if alone is not None else self._startable()
             if not todo and not self._in_flight:
                 await self._park()
                 return
@@ -114,14 +116,18 @@ class Run(InlineCalls):
                 await self._commit(Status.RUNNABLE)  # the worker drains, or more urgent work waits
                 return
             steps += 1
+            if alone is not None:
+                if not await self._call_in_place(alone):
+                    return
+                continue
             wait = session.wait
             transactions = [call for call in todo if isinstance(call.callee, Transaction)]
             if transactions:
                 if not await self._transact(transactions[0], transactions[0].callee):
                     return
                 continue
-            alone = len(todo) == 1 and not self._in_flight and wait is not None
-            if alone and wait is not None and wait.waiting_on == (todo[0].promise_id,):
+            is_alone = len(todo) == 1 and not self._in_flight and wait is not None
+            if is_alone and wait is not None and wait.waiting_on == (todo[0].promise_id,):
                 goes_on = await self._call_in_place(todo[0])
             else:
                 goes_on = await self._call_beside(todo)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from holdfast.core.clock import to_datetime
-from holdfast.core.identity import PromiseId
+from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.journal.events import Err, Failure, Ok
+from holdfast.core.journal.stamp import stamp_at
 from holdfast.core.status import Status
 from holdfast.engine.runner import Engine
 from holdfast.models.workflow.definition import Workflow
@@ -25,6 +25,7 @@ from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, Receipt, Sign
 if TYPE_CHECKING:
     from holdfast.models.workflow.runner import WorkflowRunner
 
+_EXECUTING: Final = Status.EXECUTING
 _child_end = msgspec.json.Decoder(ChildEnd).decode
 _task_state = msgspec.json.Decoder(TaskState).decode
 
@@ -37,7 +38,7 @@ class RunLedger:
         self._definition = definition
         self._claim = claim
         self._engine = engine
-        self._promise = PromiseId.from_bytes(claim.promise)
+        self._id = id_text(claim.promise)
         self._session: Session = None  # type: ignore[assignment]  # set by `go` before anything else
         self._ingested: list[int] = []  # inbox rows that the next commit consumes
         self._seen: set[int] = set()  # every inbox row that this claim has taken in
@@ -47,64 +48,77 @@ class RunLedger:
         self._has_new_beats = False
         self._time_us = claim.picked_at_us
         self._time_base = engine.now()
-        self._stir: asyncio.Event = asyncio.Event()
+        self._is_stirred = False  # something came into the inbox, or a cancel
+        self._stirring: asyncio.Future[None] | None = None  # what waits for that
+        self._task = asyncio.current_task()
         self._in_place: asyncio.Task[Any] | None = None
         self._is_interrupted = False
         self._is_over = False
         self._committing = asyncio.Lock()
         self._extra_effects: list[Effect] = []
+        self._step_shown: str | None = None
+
+    @property
+    def _promise(self) -> PromiseId:
+        return PromiseId.from_bytes(self._claim.promise)
 
     # ------------------------------------------------------------------ commits
 
     async def _commit(self, status: Status = Status.EXECUTING, *, progress: bool = True, **columns: Any) -> bool:
         """Write everything pending. False: the lease is gone or was given up, and this run ends here."""
         async with self._committing:  # heartbeats commit beside the body; a claim has one commit at a time
-            return False if self._is_over else await self._commit_now(status, progress, columns)
-
-    async def _commit_now(self, status: Status, progress: bool, columns: dict[str, Any]) -> bool:
-        receipt = await self._engine.commit(self._claim, *self._effects(status, progress, columns))
-        return await self._after(receipt, status)
+            if self._is_over:
+                return False
+            receipt = await self._engine.commit(self._claim, *self._effects(status, progress, columns))
+            if receipt.status is _EXECUTING and receipt.at_us and not (receipt.inbox_count or receipt.cancel_requested):
+                self._set_time(receipt.at_us)
+                return True
+            return await self._after(receipt)
 
     def _effects(self, status: Status, progress: bool, columns: dict[str, Any]) -> list[Effect]:
         """Everything pending, as the effects of one commit; nothing is pending afterwards."""
         session, claim = self._session, self._claim
-        pending = len(session.journal.pending)
+        journal, digest = session.journal, self._definition.digest
+        if self._has_new_beats or session.has_new_published or session.has_new_attributes:
+            columns |= {
+                "beats": self._taken_beats(),
+                "published": self._taken_published(),
+                "attributes": self._taken_attributes(),
+            }
         advance = AdvanceExecution(
             status=status,
-            step=self._step(),
+            step=self._changed_step(),
             attempt=0 if progress else claim.attempt,
             progress=progress,
-            digest=self._definition.digest,
-            beats=self._taken_beats(),
-            published=self._taken_published(),
-            attributes=self._taken_attributes(),
+            digest=None if claim.digest == digest else digest,
             **columns,
         )
         effects: list[Effect] = [advance]
-        if pending or session.journal.pending_patches:
-            first = session.journal.length - pending
-            body = session.journal.take_segment().decode()
+        if journal.pending or journal.pending_patches:
+            first, count = journal.pending_first, journal.length - journal.pending_first
+            body = journal.take_segment()
             session.journal_bytes += len(body)
-            effects.append(AppendJournal(first, pending, body))
+            effects.append(AppendJournal(first, count, body))
         if self._ingested:
             effects.append(ConsumeSignals(tuple(self._ingested)))
             self._ingested = []
         if session.spawned:
             effects.append(SpawnExecutions(tuple(map(self._child_row, session.spawned)), barrier=False))
             session.spawned = []
-        effects += self._extra_effects
-        self._extra_effects = []
+        if self._extra_effects:
+            effects += self._extra_effects
+            self._extra_effects = []
         session.decided = False
         return effects
 
-    async def _after(self, receipt: Receipt, asked: Status) -> bool:
+    async def _after(self, receipt: Receipt) -> bool:
         if not receipt.applied:
             self._is_over = True
             self._session.evict()
             return False
         if receipt.at_us:  # not known of a commit whose reply was lost
             self._set_time(receipt.at_us)
-        if receipt.status is not Status.EXECUTING:
+        if receipt.status is not _EXECUTING:
             self._is_over = True
             if receipt.status is not None and not receipt.status.is_terminal and not self._in_flight:
                 self._runner.warm.put(self._claim.promise, self._claim.revision, self._session)
@@ -175,13 +189,17 @@ class RunLedger:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _step(self) -> str | None:
-        """What a person sees the run at: the call it waits for."""
+    def _changed_step(self) -> str | None:
+        """What a person sees the run at: the call it waits for. None if that is as it was."""
         wait = self._session.wait
         if wait is None:
             return None
         call = self._session.open_calls.get(wait.waiting_on[0])
-        return call.function_name if call is not None else (wait.signals[0].signal_name if wait.signals else "sleep")
+        step = call.function_name if call is not None else (wait.signals[0].signal_name if wait.signals else "sleep")
+        if step == self._step_shown:
+            return None
+        self._step_shown = step
+        return step
 
     def _taken_beats(self) -> str | None:
         if not self._has_new_beats:
@@ -205,11 +223,11 @@ class RunLedger:
         self._time_us = time_us
         self._time_base = self._engine.now()
         self._session.now_us = time_us
-        self._session.stamp = to_datetime(time_us)
+        self._session.stamp = stamp_at(time_us)
 
     def _now_us(self) -> int:
         """The store's time, as far as this worker can tell without asking."""
         return self._time_us + int((self._engine.now() - self._time_base) * 1_000_000)
 
     def _touch(self) -> None:
-        self._session.stamp = to_datetime(self._now_us())
+        self._session.stamp = stamp_at(self._now_us())

@@ -16,13 +16,11 @@ from typing import Any, Final
 from msgspec import Raw
 
 from holdfast.core.errors import ForeignAwaitError
-from holdfast.core.journal import Operation
+from holdfast.core.journal import Operation, quick
 from holdfast.core.journal.events import (
-    ExecutionAwaiting,
     ExecutionCancelled,
     ExecutionCompleted,
     ExecutionFailed,
-    ExecutionResumed,
     Failure,
 )
 from holdfast.models.workflow.control_flow import CURRENT, Cancelled, Diverged, Evicted
@@ -43,11 +41,10 @@ class Session(Operations):
     @property
     def can_resume(self) -> bool:
         """Whether `drive` would get anywhere."""
-        if self.wait is None:
+        wait = self.wait
+        if wait is None or self.awaits_cancel():
             return True
-        if self.awaits_cancel():
-            return True
-        return self._settled_before(self.wait.kind, self.wait.waiting_on, None)
+        return self._settled_before(wait.kind, wait.waiting_on, None)
 
     # ------------------------------------------------------------------ driving the body
 
@@ -68,8 +65,9 @@ class Session(Operations):
 
     def resume(self) -> None:
         """Record that the wait is over, if the body stands at it and it is."""
-        if self.wait is not None and self.journal.status is BLOCKED and self.journal.is_wait_satisfied:
-            self.append(ExecutionResumed(**self._event()))
+        journal = self.journal
+        if self.wait is not None and journal.status is BLOCKED and journal.is_wait_satisfied:
+            quick.resume(journal, self.stamp)
 
     def _send(self) -> Wait | None:
         """One `send`, with the loop hidden: asyncio's own tools would act on the engine's task."""
@@ -114,10 +112,9 @@ class Session(Operations):
         if self.next < self.replay_until or self.taken or self.owners:
             self._stop_short(wait)
         if journal.status is RUNNING:
-            self.append(
-                ExecutionAwaiting(waiting_on=wait.waiting_on, kind=wait.kind, signals=wait.signals, **self._event())
-            )
-            self.receive_wanted()
+            quick.wait(journal, self.stamp, wait)
+            if wait.signals:
+                self.receive_wanted()
         elif journal.status is BLOCKED:
             open_wait = journal.waiting
             assert open_wait is not None
@@ -163,7 +160,7 @@ class Session(Operations):
         body, self.body = self.body, None
         if body is None or self.is_finished:
             return
-        self.is_evicting = True
+        self.is_evicting, self.caught_up = True, False
         earlier, CURRENT.session = CURRENT.session, self
         try:
             for _ in range(CLOSE_TRIES):  # a body that swallows its end and awaits again is told once more

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from holdfast.core.codec import Codec, codec_for
 from holdfast.core.errors import DefinitionError, InvalidArgumentError
@@ -55,16 +56,20 @@ class Signature:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> str:
         """The input as canonical JSON; a clear error where an argument does not fit."""
+        return self.write(args, kwargs, limit)[0]
+
+    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> tuple[str, tuple[Any, ...]]:
+        """The input as canonical JSON, and the arguments as `decode` reads them from it."""
         try:
             made = self._make(*args, **kwargs)
         except TypeError as error:
             raise InvalidArgumentError(f"{self.where} cannot be called like this: {error}") from None
-        return self.codec.encode(made, max_bytes=limit)
+        text, read = self.codec.round_trip(made, max_bytes=limit)
+        return text, astuple(read)
 
-    def decode(self, text: str | bytes) -> list[Any]:
+    def decode(self, text: str | bytes) -> tuple[Any, ...]:
         """The arguments in order, as every run of the function gets them (ruling B11)."""
-        made = self.codec.decode(text)
-        return [getattr(made, name) for name in self._names]
+        return astuple(self.codec.decode(text))
 
 
 def _resource_type(annotation: object, where: str, name: str) -> type:

@@ -17,6 +17,7 @@ from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import DefinitionError
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
+from holdfast.core.journal.quick import CallText
 from holdfast.core.retry import RetryPolicy
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
@@ -98,14 +99,12 @@ class Task(Generic[P, R]):
         self.settings = Raw(
             msgspec.json.encode({"max_attempts": self.retry.max_attempts, "queue": self.queue, "effects": effects})
         )
+        self.call_text = CallText(self.invoke_kind, self.name, self.settings)
+        # With a queue of its own it has an execution of its own, and any worker of that queue may run it.
+        self.is_remote = self.queue is not None
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
-
-    @property
-    def is_remote(self) -> bool:
-        """With a queue of its own it has an execution of its own, and any worker of that queue may run it."""
-        return self.queue is not None
 
     def _check_executor(self, executor: Executor | None) -> Executor:
         chosen: Executor = executor or ("loop" if self.is_async else "thread")
@@ -125,8 +124,8 @@ class Task(Generic[P, R]):
         session = CURRENT.session
         if session is None:
             return self._run_plainly(*args, **kwargs)
-        text = self.signature.encode(args, kwargs, self.payload_limit)
-        return CallPromise(session, session.invoke(self, text), self)
+        text, arguments = self.signature.write(args, kwargs, self.payload_limit)
+        return CallPromise(session, session.invoke(self, text, arguments), self)
 
     async def _run_plainly(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.is_async:

@@ -132,12 +132,12 @@ class _TaskRun:
     async def _attempt(self) -> str:
         self._in_place = asyncio.current_task()
         try:
-            ok = await run_attempt(self._task, bytes(self._state.input).decode(), self._current(), self._engine)
+            returned = await run_attempt(self._task, bytes(self._state.input).decode(), self._current(), self._engine)
         finally:
             if self._is_interrupted and self._in_place is not None:
                 self._in_place.uncancel()
             self._in_place = None
-        return bytes(ok.value).decode()
+        return returned.raw.decode()
 
     def _current(self) -> Current:
         promise = str(PromiseId.from_bytes(self._claim.promise))
@@ -180,7 +180,7 @@ class _TaskRun:
 
     # ------------------------------------------------------------------ while it runs
 
-    def _on_beat(self, text: str) -> None:
+    def _on_beat(self, promise: str, text: str) -> None:
         self._beat = text
         if not self._is_beat_due:
             self._is_beat_due = True

@@ -1,0 +1,153 @@
+"""The events of a call that is awaited where it is made, written as text.
+
+Nearly all events of most journals are these five: InvokeScheduled, InvokeStarted, InvokeCompleted with a value,
+ExecutionAwaiting of one call, ExecutionResumed. Making an object of each, checking it in general and encoding it was
+most of what a step of a workflow cost.
+
+Each function does what `Journal.append` does with the event of its name, where a look at the journal tells that every
+check of that event passes: its condition says so in one line. Otherwise it makes the event and appends it, so that the
+checks in `calls` and `control` alone decide what is refused. A property test holds the two ways against each other: the
+same text, the same memory, the same refusals.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.journal.book import CALL, SETTLED, Call, Waiting
+from holdfast.core.journal.events import (
+    ExecutionAwaiting,
+    ExecutionResumed,
+    InvokeCompleted,
+    InvokeKind,
+    InvokeScheduled,
+    InvokeStarted,
+    Ok,
+)
+from holdfast.core.journal.fold import JournalStatus
+from holdfast.core.journal.journal import Journal
+from holdfast.core.journal.stamp import Stamp
+
+_RUNNING: Final = JournalStatus.RUNNING
+_BLOCKED: Final = JournalStatus.BLOCKED
+
+
+class CallText:
+    """What every InvokeScheduled of one callee says alike, before and after its input."""
+
+    __slots__ = ("function_name", "head", "kind", "retry_policy", "tail")
+
+    def __init__(self, kind: InvokeKind, function_name: str, retry_policy: Raw) -> None:
+        self.kind = kind
+        self.function_name = function_name
+        self.retry_policy = retry_policy
+        name = msgspec.json.encode(function_name).decode()
+        self.head = f'","kind":"{kind}","function_name":{name},"input":'
+        self.tail = f'","retry_policy":{bytes(retry_policy).decode()},"v":1}}'
+
+
+def schedule(journal: Journal, stamp: Stamp, callee: CallText, text: str, fingerprint: str) -> str:
+    """InvokeScheduled of the next child; its id."""
+    number, length = journal.next_child, journal.length
+    promise_id = f"{journal.prefix}{number}"
+    if journal.status is not _RUNNING:
+        event = InvokeScheduled(
+            sequence=length,
+            timestamp=stamp.moment,
+            promise_id=promise_id,
+            kind=callee.kind,
+            function_name=callee.function_name,
+            input=Raw(text.encode()),
+            fingerprint=fingerprint,
+            retry_policy=callee.retry_policy,
+        )
+        journal.append(event)
+        return promise_id
+    journal.next_child = number + 1
+    journal.flags.append(CALL)
+    journal.words.append(0)
+    journal.calls[promise_id] = Call(number)
+    journal.length = length + 1
+    journal.pending.append(
+        f'{{"event":"InvokeScheduled","sequence":{length},"timestamp":"{stamp.text}","promise_id":"{promise_id}'
+        f'{callee.head}{text},"fingerprint":"{fingerprint}{callee.tail}'
+    )
+    return promise_id
+
+
+def start(journal: Journal, stamp: Stamp, promise_id: str, attempt: int) -> None:
+    """InvokeStarted."""
+    call, length = journal.calls.get(promise_id), journal.length
+    if call is None or attempt != call.attempt + 1 or not journal.is_open:
+        journal.append(InvokeStarted(sequence=length, timestamp=stamp.moment, promise_id=promise_id, attempt=attempt))
+        return
+    call.attempt = attempt
+    call.running = True
+    journal.length = length + 1
+    journal.pending.append(
+        f'{{"event":"InvokeStarted","sequence":{length},"timestamp":"{stamp.text}","promise_id":"{promise_id}",'
+        f'"attempt":{attempt},"v":1}}'
+    )
+
+
+def complete(journal: Journal, stamp: Stamp, promise_id: str, attempt: int, value: bytes) -> None:
+    """InvokeCompleted with a value."""
+    call, length = journal.calls.get(promise_id), journal.length
+    if call is None or not attempt or attempt != call.attempt or not journal.is_open:
+        result = Ok(Raw(value))
+        journal.append(
+            InvokeCompleted(
+                sequence=length, timestamp=stamp.moment, promise_id=promise_id, result=result, attempt=attempt
+            )
+        )
+        return
+    number = call.number
+    journal.words[number] = hash(value)
+    journal.flags[number] |= SETTLED
+    journal.outstanding.discard(promise_id)
+    del journal.calls[promise_id]
+    journal.length = length + 1
+    journal.pending.append(
+        f'{{"event":"InvokeCompleted","sequence":{length},"timestamp":"{stamp.text}","promise_id":"{promise_id}",'
+        f'"result":{{"outcome":"ok","value":{value.decode()}}},"attempt":{attempt},"v":1}}'
+    )
+
+
+def wait(journal: Journal, stamp: Stamp, waiting: Waiting) -> None:
+    """ExecutionAwaiting."""
+    length, promise_id = journal.length, waiting.waiting_on[0] if waiting.waiting_on else ""
+    is_single = waiting.kind == "Single" and len(waiting.waiting_on) == 1 and not waiting.signals
+    if not is_single or journal.status is not _RUNNING or promise_id not in journal.calls:
+        journal.append(
+            ExecutionAwaiting(
+                sequence=length,
+                timestamp=stamp.moment,
+                waiting_on=waiting.waiting_on,
+                kind=waiting.kind,
+                signals=waiting.signals,
+            )
+        )
+        return
+    journal.status = _BLOCKED
+    journal.waiting = waiting
+    journal.outstanding = {promise_id}
+    journal.length = length + 1
+    journal.pending.append(
+        f'{{"event":"ExecutionAwaiting","sequence":{length},"timestamp":"{stamp.text}","waiting_on":["{promise_id}"],'
+        '"kind":"Single","signals":[],"v":1}'
+    )
+
+
+def resume(journal: Journal, stamp: Stamp) -> None:
+    """ExecutionResumed."""
+    length = journal.length
+    if journal.status is not _BLOCKED or journal.waiting is None or journal.outstanding:
+        journal.append(ExecutionResumed(sequence=length, timestamp=stamp.moment))
+        return
+    journal.status = _RUNNING
+    journal.waiting = None
+    journal.length = length + 1
+    journal.pending.append(f'{{"event":"ExecutionResumed","sequence":{length},"timestamp":"{stamp.text}","v":1}}')

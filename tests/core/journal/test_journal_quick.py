@@ -1,0 +1,170 @@
+"""`quick` writes the commonest events as text: held against appending them, in legal and illegal histories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from holdfast.core.clock import to_datetime
+from holdfast.core.errors import JournalRefusedError
+from holdfast.core.journal import Journal, Segment, decode_segment, encode_segment, quick
+from holdfast.core.journal.book import Waiting
+from holdfast.core.journal.events import (
+    AwaitKind,
+    CancelRequested,
+    Err,
+    Event,
+    ExecutionAwaiting,
+    ExecutionCompleted,
+    ExecutionResumed,
+    ExecutionStarted,
+    Failure,
+    InvokeCompleted,
+    InvokeScheduled,
+    InvokeStarted,
+    Ok,
+)
+from holdfast.core.journal.stamp import Stamp
+
+ROOT = "ab" * 32
+NAME = 'wörk "of" \\ art\n'
+SETTINGS = Raw(b'{"max_attempts":3,"queue":null,"effects":"at_least_once"}')
+CALLEE = quick.CallText("Function", NAME, SETTINGS)
+MARK = "0123456789abcdef"
+
+Way = Callable[[], object]
+
+texts = st.sampled_from(['{"order":1}', '{"name":"wörk"}', "{}", '{"text":"a\\"b"}'])
+values = st.sampled_from([b"1", b"null", '"ö"'.encode(), b'{"a":[1,2]}'])
+children = st.sampled_from([f"{ROOT}.{number}" for number in range(4)] + [f"{ROOT}.01", "elsewhere.0"])
+kinds: st.SearchStrategy[AwaitKind] = st.sampled_from(["Single", "Single", "Any", "All", "Signal"])
+operations = st.one_of(
+    st.tuples(st.just("begin")),
+    st.tuples(st.just("schedule"), texts),
+    st.tuples(st.just("schedule"), texts),
+    st.tuples(st.just("start"), children, st.integers(0, 3)),
+    st.tuples(st.just("complete"), children, st.integers(0, 3), values),
+    st.tuples(st.just("fail"), children, st.integers(0, 3)),
+    st.tuples(st.just("wait"), st.lists(children, max_size=2).map(tuple), kinds),
+    st.tuples(st.just("resume")),
+    st.tuples(st.just("cancel")),
+    st.tuples(st.just("finish")),
+)
+call = st.builds(
+    lambda number, text, value: [
+        ("schedule", text),
+        ("wait", (f"{ROOT}.{number}",), "Single"),
+        ("start", f"{ROOT}.{number}", 1),
+        ("complete", f"{ROOT}.{number}", 1, value),
+        ("resume",),
+    ],
+    st.integers(0, 1),
+    texts,
+    values,
+)
+histories = st.lists(st.one_of(call, operations.map(lambda operation: [operation])), max_size=12)
+
+
+def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, stamp: Stamp) -> tuple[Way, Way]:
+    """How the operation is done by `quick`, and by appending its event."""
+    when = {"sequence": slowly.length, "timestamp": stamp.moment}
+    match operation:
+        case ("schedule", str(text)):
+            event: Event = InvokeScheduled(
+                promise_id=slowly.next_promise_id,
+                kind="Function",
+                function_name=NAME,
+                input=Raw(text.encode()),
+                fingerprint=MARK,
+                retry_policy=SETTINGS,
+                **when,  # type: ignore[arg-type]
+            )
+            return lambda: quick.schedule(quickly, stamp, CALLEE, text, MARK), lambda: slowly.append(event)
+        case ("start", str(promise_id), int(attempt)):
+            event = InvokeStarted(promise_id=promise_id, attempt=attempt, **when)  # type: ignore[arg-type]
+            return lambda: quick.start(quickly, stamp, promise_id, attempt), lambda: slowly.append(event)
+        case ("complete", str(promise_id), int(attempt), bytes(value)):
+            result = Ok(Raw(value))
+            event = InvokeCompleted(promise_id=promise_id, result=result, attempt=attempt, **when)  # type: ignore[arg-type]
+            return lambda: quick.complete(quickly, stamp, promise_id, attempt, value), lambda: slowly.append(event)
+        case ("wait", tuple(ids), kind):
+            event = ExecutionAwaiting(waiting_on=ids, kind=kind, **when)  # type: ignore[arg-type]
+            return lambda: quick.wait(quickly, stamp, Waiting(kind, ids)), lambda: slowly.append(event)  # type: ignore[arg-type]
+        case ("resume",):
+            event = ExecutionResumed(**when)  # type: ignore[arg-type]
+            return lambda: quick.resume(quickly, stamp), lambda: slowly.append(event)
+        case ("fail", str(promise_id), int(attempt)):
+            failed = Err(Failure("user", "Bad", "no"))
+            event = InvokeCompleted(promise_id=promise_id, result=failed, attempt=attempt, **when)  # type: ignore[arg-type]
+        case ("cancel",):
+            event = CancelRequested(reason="enough", **when)  # type: ignore[arg-type]
+        case ("finish",):
+            event = ExecutionCompleted(result=Raw(b"1"), **when)  # type: ignore[arg-type]
+        case _:
+            event = ExecutionStarted(component_digest="d", input=Raw(b"1"), **when)  # type: ignore[arg-type]
+    return lambda: quickly.append(event), lambda: slowly.append(event)
+
+
+def answer(way: Way) -> tuple[str, str, tuple[str, ...]] | None:
+    """The refusal, if it was one."""
+    try:
+        way()
+    except JournalRefusedError as error:
+        return error.rule, str(error), error.ids
+    return None
+
+
+def memory(journal: Journal) -> tuple[object, ...]:
+    """All that the next check may look at."""
+    calls = {key: (call.number, call.attempt, call.running, call.scheduled) for key, call in journal.calls.items()}
+    wait = journal.waiting
+    waiting = None if wait is None else (wait.kind, wait.waiting_on, wait.signals)
+    plain = (journal.length, journal.status, journal.is_open, journal.cancel_requested, journal.next_child)
+    return (*plain, calls, waiting, journal.outstanding, bytes(journal.flags), journal.words.tolist())
+
+
+@settings(max_examples=300)
+@given(histories, st.booleans(), st.integers(0, 4_000_000_000_000_000))
+def test_writing_events_as_text_is_appending_them(
+    history: list[list[tuple[object, ...]]], begun: bool, start_us: int
+) -> None:
+    quickly, slowly = Journal(ROOT), Journal(ROOT)
+    appended: list[Event] = []
+    done = [operation for part in history for operation in part]
+    for place, operation in enumerate([("begin",), *done] if begun else done):
+        stamp = Stamp(start_us + place * 250_000)
+        quick_way, slow_way = both_ways(operation, quickly, slowly, stamp)
+        assert answer(quick_way) == answer(slow_way)
+        assert memory(quickly) == memory(slowly)
+    appended = [event for event in slowly.pending if not isinstance(event, str)]
+    text = quickly.take_segment()
+    assert text == encode_segment(Segment(events=appended)).decode() == slowly.take_segment()
+    assert decode_segment(text).events == appended
+    assert memory(Journal.load(ROOT, [decode_segment(text)])) == memory(quickly)
+    assert quickly.pending_first == quickly.length
+
+
+def test_a_call_in_place_is_written_without_making_one_event() -> None:
+    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_001)
+    journal.append(
+        ExecutionStarted(sequence=0, timestamp=stamp.moment, component_digest="d", input=Raw(b"1"), parent_id=None)
+    )
+    promise_id = quick.schedule(journal, stamp, CALLEE, "{}", MARK)
+    quick.wait(journal, stamp, Waiting("Single", (promise_id,)))
+    quick.start(journal, stamp, promise_id, 1)
+    quick.complete(journal, stamp, promise_id, 1, b"2")
+    quick.resume(journal, stamp)
+    assert [type(event) for event in journal.pending] == [ExecutionStarted, str, str, str, str, str]
+
+
+@given(st.datetimes(datetime(1970, 1, 2), datetime(9999, 1, 1), timezones=st.just(UTC)))
+def test_a_stamp_writes_the_time_as_events_do(moment: datetime) -> None:
+    us = round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) * 1_000_000 + moment.microsecond
+    stamp = Stamp(us)
+    assert stamp.moment == to_datetime(us)
+    assert f'"{stamp.text}"'.encode() == msgspec.json.encode(stamp.moment)
