@@ -65,6 +65,7 @@ def _figures(
         "median": round(median, 1),
         "spread": round((rates[-1] - rates[0]) / rates[-1], 3),
         "seconds": round(statistics.median(r.seconds for r in found), 4),
+        "cpu_us": round(statistics.median(r.cpu_seconds / r.count for r in found) * 1e6, 1),
         "p50_ms": _at(latencies, 0.5),
         "p99_ms": _at(latencies, 0.99),
         "bare_rate": round(bare, 1),
@@ -89,12 +90,12 @@ def facts() -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    print(f"{'workload':20} {'store':9} {'n':>7} {'median':>12} {'spread':>7} {'bare':>12} {'ratio':>6}  p50/p99 ms")
+    print(f"{'workload':20} {'store':9} {'n':>7} {'median':>12} {'spread':>7} {'bare':>12} {'ratio':>6} {'cpu us':>7}  p50/p99 ms")
     for row in rows:
         waits = "" if row.get("p50_ms") is None else f"{row['p50_ms']}/{row['p99_ms']}"
         print(
             f"{row['workload']:20} {row['store']:9} {row['n']:>7} {row['median']:>12,.0f} {row['spread']:>7} "
-            f"{row['bare_rate']:>12,.0f} {row['ratio']:>6}  {waits}",
+            f"{row['bare_rate']:>12,.0f} {row['ratio']:>6} {row['cpu_us']:>7}  {waits}",
             flush=True,
         )
 

@@ -17,10 +17,14 @@ from holdfast.testing.postgres import PostgresServer
 
 @dataclass
 class Round:
-    """What one round gave: `count` things in `seconds`; latencies and counters where there are any."""
+    """What one round gave: `count` things in `seconds`; latencies and counters where there are any.
+
+    `cpu_seconds` is what this process used meanwhile: it says more than the clock where the machine is shared.
+    """
 
     count: int
     seconds: float
+    cpu_seconds: float = 0.0
     latencies_ms: list[float] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     extra: dict[str, float] = field(default_factory=dict)

@@ -44,8 +44,8 @@ async def _start(definition: Any, inputs: Sequence[Any]) -> list[Handle[Any]]:
     return handles
 
 
-async def _drain(count: int) -> tuple[float, Worker]:
-    """Seconds from the first pick until `count` have ended, in this process."""
+async def _drain(count: int) -> tuple[float, float, Worker]:
+    """Seconds from the first pick until `count` have ended, in this process; and of CPU."""
     ended = asyncio.Event()
     left = count
 
@@ -56,25 +56,26 @@ async def _drain(count: int) -> tuple[float, Worker]:
             ended.set()
 
     worker = Worker(await app.store(), app.runners(), WorkerSettings(concurrency=200), on_ended=on_ended)
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     async with worker:
         await ended.wait()
-        return time.perf_counter() - began, worker
+        return time.perf_counter() - began, time.process_time() - used, worker
 
 
 async def _drained(definition: Any, inputs: Sequence[Any], steps: int) -> Round:
     await _start(definition, inputs)
-    seconds, worker = await _drain(len(inputs))
-    return Round(len(inputs) * steps, seconds, counters=worker.counters)
+    seconds, cpu_seconds, worker = await _drain(len(inputs))
+    return Round(len(inputs) * steps, seconds, cpu_seconds, counters=worker.counters)
 
 
 async def _to_result(definition: Any, inputs: Sequence[Any], steps: int) -> Round:
     """From before the start call until the last result is known."""
     async with app.worker(concurrency=200) as worker:
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         handles = await _start(definition, inputs)
         await asyncio.gather(*(handle.result() for handle in handles))
-        return Round(len(inputs) * steps, time.perf_counter() - began, counters=worker.counters)
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - used
+        return Round(len(inputs) * steps, seconds, cpu_seconds, counters=worker.counters)
 
 
 async def _pings(definition: Any, value: Any, url: str, n: int) -> Round:
@@ -122,9 +123,9 @@ async def machine_w5(url: str, n: int) -> Round:
 
 
 async def machine_w6(url: str, n: int) -> Round:
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     await _start(Stepper, [Steps(1)] * n)
-    return Round(n, time.perf_counter() - began)
+    return Round(n, time.perf_counter() - began, time.process_time() - used)
 
 
 async def machine_drain(url: str, n: int) -> Round:
@@ -159,9 +160,9 @@ async def w5(url: str, n: int) -> Round:
 
 
 async def w6(url: str, n: int) -> Round:
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     await _start(sequence, [1] * n)
-    return Round(n, time.perf_counter() - began)
+    return Round(n, time.perf_counter() - began, time.process_time() - used)
 
 
 async def w7(url: str, n: int) -> Round:
