@@ -1,0 +1,136 @@
+"""What forms post. Each action does one thing through a `Handle`, leaves a notice, and sends the browser back.
+
+Whether the request may act, and whether it comes from our own pages, was checked before (`routes.action`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.datastructures import FormData
+from starlette.responses import RedirectResponse, Response
+
+from holdfast.core.errors import HoldfastError, InvalidArgumentError
+from holdfast.core.identity import PromiseId
+from holdfast.models.handle import Handle
+from holdfast.store.values import Delivery, QueueSettings
+from holdfast.views import reading
+from holdfast.web.dashboard.notices import Notice
+from holdfast.web.dashboard.render import Page
+
+
+def back(path: str, text: str, *, is_error: bool = False) -> Response:
+    """To the page that shows what became of it."""
+    response = RedirectResponse(path, 303)
+    Notice(text, is_error).leave(response)
+    return response
+
+
+def field(form: FormData, name: str) -> str:
+    value = form.get(name)
+    return value.strip() if isinstance(value, str) else ""
+
+
+async def on_execution(page: Page, form: FormData) -> Response:
+    """`/executions/{id}/{action}`."""
+    view = await reading.find(page.store, page.request.path_params["id"])
+    promise = PromiseId.from_bytes(view.promise)
+    handle = page.site.app.handle(promise)
+    here = f"/executions/{promise}"
+    try:
+        return await _act(handle, page.request.path_params["action"], form, here)
+    except HoldfastError as error:
+        return back(here, str(error), is_error=True)
+
+
+async def _act(handle: Handle[object], action: str, form: FormData, here: str) -> Response:
+    match action:
+        case "cancel":
+            status = await handle.cancel(cascade=field(form, "cascade") == "yes")
+            return back(here, "Cancelled." if status.is_terminal else "Cancel requested.")
+        case "pause":
+            await handle.pause()
+            return back(here, "Paused: nobody works on it until it is resumed.")
+        case "resume":
+            await handle.resume()
+            return back(here, "Resumed.")
+        case "retry":
+            retried = await handle.retry()
+            return back(f"/executions/{await retried.resolve()}", "This run goes on where the failed one stopped.")
+        case "fork":
+            forked = await handle.fork(_number(field(form, "at"), "the event to fork at"))
+            return back(f"/executions/{await forked.resolve()}", "This is the fork; the run it came from is as it was.")
+        case "signal":
+            return await _signal(handle, form, here)
+    raise InvalidArgumentError(f"there is no action {action!r}")
+
+
+async def _signal(handle: Handle[object], form: FormData, here: str) -> Response:
+    text = field(form, "payload") or "null"
+    try:
+        payload = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidArgumentError(f"the payload is no JSON: {error}. Text goes in quotes") from None
+    name = field(form, "name")
+    answer = await handle.signal(name, payload)
+    return back(here, f"The signal {name} {'was there already' if answer is Delivery.DUPLICATE else 'is delivered'}.")
+
+
+async def on_schedule(page: Page, form: FormData) -> Response:
+    """`/schedules/{name}/{action}`."""
+    name, action = page.request.path_params["name"], page.request.path_params["action"]
+    schedules = page.site.app.schedules
+    try:
+        match action:
+            case "pause":
+                await schedules.pause(name)
+                return back("/schedules", f"{name} is paused.")
+            case "resume":
+                await schedules.resume(name)
+                return back("/schedules", f"{name} goes on.")
+            case "trigger":
+                handle = await schedules.trigger(name)
+                return back(f"/executions/{await handle.resolve()}", f"Started by the schedule {name}, out of turn.")
+            case "delete":
+                await schedules.delete(name)
+                return back("/schedules", f"{name} is deleted; what it has started goes on.")
+    except HoldfastError as error:
+        return back("/schedules", str(error), is_error=True)
+    return back("/schedules", f"there is no action {action!r}", is_error=True)
+
+
+async def on_queue(page: Page, form: FormData) -> Response:
+    """`/queues/{name}/{action}`: pause and resume, with its other settings as they are; or new limits."""
+    name, action = page.request.path_params["name"], page.request.path_params["action"]
+    found = next((queue for queue in await page.store.queues() if queue.settings.name == name), None)
+    settings = QueueSettings(name=name) if found is None else found.settings
+    try:
+        if action == "limits":
+            concurrency, rate = field(form, "concurrency"), field(form, "rate")
+            await page.site.app.configure_queue(
+                name,
+                paused=settings.paused,
+                concurrency=_number(concurrency, "the concurrency") if concurrency else None,
+                rate=_decimal(rate, "the rate") if rate else None,
+                rate_period=_decimal(field(form, "rate_seconds") or "1", "the period"),
+            )
+            return back("/queues", f"The limits of {name} are set.")
+        if action in ("pause", "resume"):
+            await page.store.configure_queue(msgspec.structs.replace(settings, paused=action == "pause"))
+            return back("/queues", f"{name} is paused." if action == "pause" else f"{name} goes on.")
+    except HoldfastError as error:
+        return back("/queues", str(error), is_error=True)
+    return back("/queues", f"there is no action {action!r}", is_error=True)
+
+
+def _number(text: str, what: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidArgumentError(f"{what} is a whole number, not {text!r}") from None
+
+
+def _decimal(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidArgumentError(f"{what} is a number, not {text!r}") from None

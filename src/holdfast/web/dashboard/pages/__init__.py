@@ -1,0 +1,1 @@
+"""One module a topic: what is read, and which template shows it."""

@@ -1,0 +1,117 @@
+"""The list of executions: filters, search, keyset pages."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from holdfast.core.errors import HoldfastError, InvalidArgumentError
+from holdfast.core.identity import IdQuery
+from holdfast.core.status import Status
+from holdfast.store.values import ExecutionFilter
+from holdfast.views import reading, shapes
+from holdfast.web.dashboard.render import Page
+
+PAGE_SIZE: Final = 50
+KINDS: Final = ("workflow", "task", "machine", "flow", "batch")
+# What people look for, as groups of statuses.
+GROUPS: Final[dict[str, tuple[Status, ...]]] = {
+    "live": (
+        Status.RUNNABLE,
+        Status.EXECUTING,
+        Status.AWAITING_SIGNAL,
+        Status.AWAITING_CHILDREN,
+        Status.AWAITING_PROMISE,
+        Status.DELEGATED,
+        Status.STRANDED,
+    ),
+    "runnable": (Status.RUNNABLE,),
+    "executing": (Status.EXECUTING,),
+    "waiting": (Status.AWAITING_SIGNAL, Status.AWAITING_CHILDREN, Status.AWAITING_PROMISE, Status.DELEGATED),
+    "stranded": (Status.STRANDED,),
+    "failed": (Status.FAILED,),
+    "done": (Status.DONE,),
+    "cancelled": (Status.CANCELLED,),
+}
+_ID = re.compile(r"(?:[A-Za-z_][\w.:-]*/)?[0-9a-fA-F]{4,64}(?:\.[0-9]+)*")
+_ATTRIBUTE = re.compile(r"([^\s=]+)=(\"[^\"]*\"|\S+)")
+
+
+async def executions(page: Page) -> Response:
+    search = page.query("q")
+    chosen = {name: page.query(name) for name in ("status", "kind", "name", "queue")}
+    problem = ""
+    found: list[shapes.Summary] = []
+    cursor: str | None = None
+    try:
+        if search and _ID.fullmatch(search):
+            views = await page.store.find(IdQuery.parse(search), 50)
+            if len(views) == 1:
+                return RedirectResponse(f"/executions/{shapes.id_of(views[0])}", 303)
+            found = [shapes.summary(view) for view in views]
+        if not found:
+            listed = await reading.executions(
+                page.store, filter_of(chosen, search), page.query("after") or None, PAGE_SIZE
+            )
+            found, cursor = listed.executions, listed.cursor
+    except (HoldfastError, ValueError) as error:
+        problem = str(error)
+    definitions = await reading.definitions(page.store)
+    kept = {name: value for name, value in {**chosen, "q": search}.items() if value}
+    return page.render(
+        "executions.html",
+        here="/executions",
+        title="Executions",
+        items=found,
+        problem=problem,
+        chosen=chosen,
+        search=search,
+        is_filtered=bool(kept) or bool(page.query("after")),
+        is_continued=bool(page.query("after")),
+        groups=[
+            (name, urlencode({**{k: v for k, v in kept.items() if k != "status"}, "status": name})) for name in GROUPS
+        ],
+        everything=urlencode({k: v for k, v in kept.items() if k != "status"}),
+        newest=urlencode(kept),
+        following=urlencode({**kept, "after": cursor}) if cursor else "",
+        kinds=KINDS,
+        names=sorted({line.name for line in definitions}),
+    )
+
+
+def filter_of(chosen: dict[str, str], search: str = "") -> ExecutionFilter:
+    """What the form asks for; `key=value` words of the search are attributes, one other word is a name."""
+    status = chosen.get("status", "")
+    statuses: tuple[Status, ...] = ()
+    if status:
+        if status not in GROUPS and status not in set(Status):
+            raise InvalidArgumentError(f"{status!r} is no status; choose one of {', '.join(GROUPS)}")
+        statuses = GROUPS.get(status) or (Status(status),)
+    attributes = {key: _scalar(value) for key, value in _ATTRIBUTE.findall(search)}
+    rest = _ATTRIBUTE.sub("", search).split()
+    if len(rest) > 1:
+        raise InvalidArgumentError("search for an id, the name of a definition, or attributes such as customer=17")
+    return ExecutionFilter(
+        kind=chosen.get("kind") or None,
+        name=(rest[0] if rest else None) or chosen.get("name") or None,
+        queue=chosen.get("queue") or None,
+        statuses=statuses,
+        attributes=attributes or None,
+    )
+
+
+def _scalar(text: str) -> Any:
+    """`17` is a number and `true` a truth, unless they are in quotes."""
+    if text.startswith('"') and text.endswith('"') and len(text) > 1:
+        return text[1:-1]
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

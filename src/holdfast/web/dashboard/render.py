@@ -1,0 +1,187 @@
+"""Templates, their filters, and what every page knows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from markupsafe import Markup
+from msgspec import Raw
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from holdfast.app import App
+from holdfast.core.clock import to_datetime
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.status import Status
+from holdfast.models.machine.definition import MachineDefinition
+from holdfast.store.base import Store
+from holdfast.web.dashboard import words
+from holdfast.web.dashboard.gantt import failure_text
+from holdfast.web.dashboard.json_view import json_view, one_line
+from holdfast.web.dashboard.notices import Notice
+from holdfast.web.security import CSRF_FIELD, Role, access_of, csrf_token, may
+
+HERE: Final = Path(__file__).parent
+STATIC: Final = HERE / "static"
+
+
+class Link(NamedTuple):
+    title: str
+    path: str
+
+
+NAVIGATION: Final[tuple[tuple[str, tuple[Link, ...]], ...]] = (
+    ("", (Link("Overview", "/"), Link("Executions", "/executions"), Link("Dead letters", "/dead-letters"))),
+    (
+        "Models",
+        (
+            Link("Machines", "/machines"),
+            Link("Flows", "/flows"),
+            Link("Batches", "/batches"),
+            Link("Operations", "/operations"),
+        ),
+    ),
+    ("Engine", (Link("Queues", "/queues"), Link("Schedules", "/schedules"), Link("Workers", "/workers"))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the pages read and act on."""
+
+    app: App
+    operations: Path | None = None  # a folder of operations
+
+    async def store(self) -> Store:
+        return await self.app.store()
+
+    def find_machine(self, name: str, version: int | None = None) -> MachineDefinition | None:
+        """The code, where this process has it."""
+        try:
+            return self.app._machines.find(name, version)
+        except ConfigurationError:
+            return None
+
+
+class Page:
+    """One answer to one request: everything is as of one moment of the store's clock."""
+
+    def __init__(self, site: Site, request: Request, store: Store, now_us: int) -> None:
+        self.site = site
+        self.request = request
+        self.store = store
+        self.now_us = now_us
+        self.now: datetime = to_datetime(now_us)
+
+    @classmethod
+    async def of(cls, site: Site, request: Request) -> Page:
+        store = await site.store()
+        return cls(site, request, store, await store.now_us())
+
+    def query(self, name: str) -> str:
+        return self.request.query_params.get(name, "").strip()
+
+    def render(self, template: str, *, here: str, title: str, status: int = 200, **values: Any) -> Response:
+        notice = Notice.taken_from(self.request)
+        text = (
+            _environment()
+            .get_template(template)
+            .render(
+                here=here,
+                title=title,
+                now=self.now,
+                base="",
+                navigation=NAVIGATION,
+                csrf_field=CSRF_FIELD,
+                csrf_token=csrf_token(self.request),
+                may_operate=may(self.request, Role.OPERATE),
+                has_session=access_of(self.request).via == "session",
+                flash=notice,
+                **{"events_url": "/api/v1/events", "event_names": "message", **values},
+            )
+        )
+        response = HTMLResponse(text, status_code=status)
+        response.headers["Cache-Control"] = "no-store"
+        if notice is not None:
+            notice.forget(response)
+        return response
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        iso=words.iso,
+        exact=words.exact,
+        status_words=lambda value: words.STATUS_WORDS[Status(value)],
+        status_hint=lambda value: words.STATUS_HINTS[Status(value)],
+        length_us=words.length,
+        took=lambda delta: words.length(max(timedelta(), delta) / timedelta(microseconds=1)),
+        number=words.number,
+        compact=words.compact,
+        counted=words.counted,
+        json=_json,
+        one_line=lambda value, limit=80: one_line(_text(value), limit),
+        error_line=error_line,
+        failure_text=failure_text,
+    )
+    environment.filters["ago"] = _relative(words.ago)
+    environment.filters["age"] = _relative(words.age)
+    environment.globals["static"] = static_path
+    return environment
+
+
+def _relative(tell: Callable[[datetime, datetime], str]) -> Callable[..., str]:
+    @pass_context
+    def shown(context: Any, moment: datetime) -> str:
+        return tell(moment, context["now"])
+
+    return shown
+
+
+@lru_cache(maxsize=16)
+def static_path(name: str) -> str:
+    """With a part of its content's hash: it may be kept for ever."""
+    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?{digest}"
+
+
+def _text(value: object) -> str | bytes | None:
+    if value is None or isinstance(value, str | bytes):
+        return value
+    if isinstance(value, Raw):
+        return bytes(value)
+    return msgspec.json.encode(value)
+
+
+def _json(value: object, opened: bool = True) -> Markup:
+    return json_view(_text(value), opened=opened)
+
+
+def error_line(value: object, limit: int = 300) -> str:
+    """A recorded error in one line: `ValueError: no`."""
+    text = _text(value)
+    if text is None:
+        return ""
+    try:
+        record = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return one_line(text, limit)
+    if not isinstance(record, dict):
+        return one_line(text, limit)
+    shown = ": ".join(str(record[part]) for part in ("type", "message") if record.get(part))
+    return one_line(" ".join(shown.split()), limit)

@@ -1,0 +1,109 @@
+"""Which path shows which page, and which form does what. `routes(...)` is what the server mounts at the root.
+
+Every page needs the role read, every action operate. The guard (`holdfast.web.guard`) has checked Host, Origin and the
+CSRF token before anything here runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from holdfast.app import App
+from holdfast.core.errors import HoldfastError
+from holdfast.web.dashboard import actions
+from holdfast.web.dashboard.pages import engine, execution, executions, machines, operations, overview
+from holdfast.web.dashboard.render import STATIC, Page, Site
+from holdfast.web.problems import TITLES, is_expected, problem_of
+from holdfast.web.security import Role, require
+
+log = logging.getLogger("holdfast.web.dashboard")
+
+Show = Callable[[Page], Awaitable[Response]]
+Act = Callable[[Page, FormData], Awaitable[Response]]
+
+PAGES: Final[tuple[tuple[str, Show], ...]] = (
+    ("/", overview.overview),
+    ("/executions", executions.executions),
+    ("/executions/{id}", execution.execution),
+    ("/machines", machines.machines),
+    ("/machines/{name}", machines.machine),
+    ("/operations", operations.operations),
+    ("/operations/{id}", operations.operation),
+    ("/queues", engine.queues),
+    ("/schedules", engine.schedules),
+    ("/workers", engine.workers),
+    ("/dead-letters", engine.dead_letters),
+)
+ACTIONS: Final[tuple[tuple[str, Act], ...]] = (
+    ("/executions/{id}/{action}", actions.on_execution),
+    ("/schedules/{name}/{action}", actions.on_schedule),
+    ("/queues/{name}/{action}", actions.on_queue),
+)
+
+
+def routes(app: App, *, operations: Path | None = None) -> list[BaseRoute]:
+    """The pages, the actions and the static files."""
+    site = Site(app, operations)
+    found: list[BaseRoute] = [Route(path, _page(site, show), methods=["GET"]) for path, show in PAGES]
+    found += [Route(path, _action(site, act), methods=["POST"]) for path, act in ACTIONS]
+    found.append(Mount("/static", _Static(directory=STATIC)))
+    return found
+
+
+def _page(site: Site, show: Show) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        require(request, Role.READ)
+        return await _shown(site, request, show)
+
+    return answer
+
+
+def _action(site: Site, act: Act) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        require(request, Role.OPERATE)
+        form = await request.form()
+
+        async def perform(page: Page) -> Response:
+            return await act(page, form)
+
+        return await _shown(site, request, perform)
+
+    return answer
+
+
+async def _shown(site: Site, request: Request, show: Show) -> Response:
+    """A page, or a page that says why there is none."""
+    page = await Page.of(site, request)
+    try:
+        return await show(page)
+    except HoldfastError as error:
+        problem = problem_of(error)
+        if not is_expected(error):
+            log.error("%s %r failed", request.method, request.url.path, exc_info=error)
+        return page.render(
+            "problem.html",
+            here="",
+            title=TITLES[problem.word],
+            text=problem.detail,
+            status=problem.status,
+            events_url="",
+        )
+
+
+class _Static(StaticFiles):
+    """Their addresses carry a hash of the content, so a browser may keep them."""
+
+    def file_response(self, full_path: Any, stat_result: Any, scope: Scope, status_code: int = 200) -> Response:
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response

@@ -1,0 +1,168 @@
+// What the pages do beyond what HTML does: refresh what is live, keep ages true, copy, theme, menu, keys.
+// Without it everything still works, by reloading.
+
+const $$ = (selector, root = document) => Array.from(root.querySelectorAll(selector));
+
+// ---------------------------------------------------------------- ages
+
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+const skew = (() => {
+  const served = Date.parse(document.body.dataset.now || "");
+  return Number.isNaN(served) ? 0 : served - Date.now();
+})();
+
+function unit(seconds) {
+  for (const [name, size] of UNITS) if (seconds >= size) return `${Math.floor(seconds / size)} ${name}`;
+  return "0 s";
+}
+
+function tell(element) {
+  const seconds = (Date.now() + skew - Date.parse(element.dateTime)) / 1000;
+  const shown = unit(Math.abs(seconds));
+  if (element.dataset.age === "bare") return unit(Math.max(0, seconds));
+  if (shown === "0 s") return "now";
+  return seconds > 0 ? `${shown} ago` : `in ${shown}`;
+}
+
+function tellAll() {
+  for (const element of $$("time[data-age]")) {
+    const text = tell(element);
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+
+// ---------------------------------------------------------------- live
+
+// A region with data-live is replaced by what the server says of it now, unless the person is busy in it.
+function isBusy(region) {
+  const active = document.activeElement;
+  if (active && region.contains(active) && active.matches("input, textarea, select")) return true;
+  return region.querySelector("details.pop[open]") !== null || String(window.getSelection() || "").length > 0;
+}
+
+function keep(region) {
+  const opened = new Set($$("details[id][open]", region).map((item) => item.id));
+  const closed = new Set($$("details[id]:not([open])", region).map((item) => item.id));
+  const scrolled = new Map($$("[id]", region).filter((item) => item.scrollTop).map((item) => [item.id, item.scrollTop]));
+  const focused = document.activeElement && region.contains(document.activeElement) ? document.activeElement.id : "";
+  return () => {
+    for (const item of $$("details[id]", region)) {
+      if (opened.has(item.id)) item.open = true;
+      else if (closed.has(item.id)) item.open = false;
+    }
+    for (const [id, top] of scrolled) {
+      const item = document.getElementById(id);
+      if (item) item.scrollTop = top;
+    }
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  };
+}
+
+let isRefreshing = false;
+let isWanted = false;
+
+async function refresh() {
+  if (isRefreshing || document.hidden) { isWanted = true; return; }
+  isRefreshing = true;
+  isWanted = false;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+    if (!answer.ok || answer.redirected) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const region of $$("[data-live]")) {
+      const fresh = page.getElementById(region.id);
+      if (!fresh || isBusy(region) || fresh.innerHTML === region.innerHTML) continue;
+      const restore = keep(region);
+      region.replaceChildren(...Array.from(fresh.childNodes).map((node) => document.adoptNode(node)));
+      restore();
+    }
+    tellAll();
+  } catch { /* the next event tries again */ } finally {
+    isRefreshing = false;
+    if (isWanted) later();
+  }
+}
+
+let timer = 0;
+function later() {
+  if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400);
+}
+
+function listen() {
+  const url = document.body.dataset.events;
+  const sign = document.querySelector(".live");
+  if (!url || !sign) return;
+  const say = (state, text) => { sign.dataset.state = state; sign.textContent = text; };
+  const source = new EventSource(url);
+  source.addEventListener("open", () => say("on", "live"));
+  source.addEventListener("error", () => say("off", "reconnecting"));
+  for (const name of (document.body.dataset.eventNames || "message").split(" ")) source.addEventListener(name, later);
+  source.addEventListener("message", later);
+  window.addEventListener("pagehide", () => source.close());
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && isWanted) later(); });
+}
+
+// ---------------------------------------------------------------- small things
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+  try { localStorage.setItem("holdfast-theme", root.dataset.theme); } catch { /* for this page only */ }
+}
+
+async function copy(button) {
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "copied";
+  } catch {
+    button.textContent = "press Ctrl-C";
+  }
+  setTimeout(() => { button.textContent = "copy"; }, 1500);
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (button?.dataset.copy !== undefined) copy(button);
+  else if (button?.id === "theme") toggleTheme();
+  else if (button?.id === "menu") {
+    const isOpen = document.querySelector(".side").classList.toggle("open");
+    button.setAttribute("aria-expanded", String(isOpen));
+  }
+  for (const pop of $$("details.pop[open]")) if (!pop.contains(event.target)) pop.open = false;
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
+});
+
+document.addEventListener("submit", (event) => {
+  for (const input of $$("input, select", event.target)) {
+    if (event.target.method === "get" && input.value === "") input.disabled = true; // shorter addresses
+  }
+  const button = event.submitter;
+  if (button && event.target.method === "post") setTimeout(() => { button.disabled = true; }, 0);
+});
+
+const JUMPS = { o: "/", e: "/executions", q: "/queues", w: "/workers", s: "/schedules", d: "/dead-letters" };
+let isGoing = false;
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    for (const pop of $$("details.pop[open]")) { pop.open = false; pop.querySelector("summary").focus(); }
+  }
+  if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "/") {
+    const search = document.querySelector("input[type=search]");
+    if (search) { event.preventDefault(); search.focus(); }
+    else location.assign("/executions#search");
+  } else if (event.key === "g") {
+    isGoing = true;
+    setTimeout(() => { isGoing = false; }, 1200);
+  } else if (isGoing && JUMPS[event.key]) {
+    location.assign(JUMPS[event.key]);
+  }
+});
+
+tellAll();
+setInterval(tellAll, 1000);
+listen();
