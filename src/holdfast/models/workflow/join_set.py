@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
 from holdfast.models.workflow.callee import is_callee
@@ -32,7 +32,11 @@ class JoinSet(Generic[T]):
         """How many results are left to take."""
         return len(self._members)
 
-    def submit(self, call: Callable[P, Awaitable[T]] | Promise[T], *args: P.args, **kwargs: P.kwargs) -> CallPromise[T]:
+    @overload
+    def submit(self, call: Promise[T], /) -> CallPromise[T]: ...
+    @overload
+    def submit(self, call: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> CallPromise[T]: ...
+    def submit(self, call: Any, /, *args: Any, **kwargs: Any) -> CallPromise[T]:
         """Begin a call as a member; or take one that was begun before."""
         self._session.must_be_current()
         if self._is_closed:
