@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from holdfast.core.clock import to_datetime
 from holdfast.core.errors import NotFoundError
 from holdfast.core.identity import IdQuery, PromiseId, resolve
 from holdfast.core.journal.format import decode_segment
@@ -59,9 +60,14 @@ async def filter_of(
     )
 
 
-async def execution(store: Store, text: str | PromiseId) -> shapes.Details:
+async def execution(store: Store, text: str | PromiseId, *, children_most: int | None = None) -> shapes.Details:
+    """One execution with its inbox and its children: all of them, or the newest `children_most`."""
     view = await find(store, text)
-    return shapes.details(view, await store.inbox(view.promise), await store.children(view.promise))
+    if children_most is None:
+        found = await store.children(view.promise)
+    else:
+        found = (await store.browse(ExecutionFilter(parent=view.promise), children_most)).items[::-1]
+    return shapes.details(view, await store.inbox(view.promise), found)
 
 
 async def journal(store: Store, text: str | PromiseId) -> shapes.Journal:
@@ -92,6 +98,22 @@ async def inbox(store: Store, text: str | PromiseId) -> list[shapes.InboxSignal]
 
 async def queues(store: Store) -> list[shapes.Queue]:
     return [shapes.queue(stats) for stats in await store.queues()]
+
+
+async def overview(store: Store, *, bucket_seconds: float = 60.0, buckets: int = 60) -> shapes.Overview:
+    """The ledger at a glance: counts by status, queues, workers, and what ended in the last hour by minute."""
+    found = await store.workers()
+    return shapes.Overview(
+        at=to_datetime(await store.now_us()),
+        statuses=[
+            shapes.StatusCount(status=tally.status, count=tally.count, capped=tally.capped)
+            for tally in await store.tally()
+        ],
+        queues=await queues(store),
+        workers=sum(not worker.is_expired for worker in found),
+        workers_expired=sum(worker.is_expired for worker in found),
+        pace=await store.pace(bucket_seconds, buckets),
+    )
 
 
 async def workers(store: Store) -> list[shapes.Worker]:

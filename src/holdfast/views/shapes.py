@@ -19,7 +19,8 @@ from holdfast.core.journal.events import Event
 from holdfast.core.status import Status
 from holdfast.models.schedule import CatchUp, Overlap, ScheduleSpec
 from holdfast.store import values
-from holdfast.store.values import Definition, ExecutionView, QueueStats, WorkerInfo
+from holdfast.store.values import Definition, Delivery, ExecutionView, QueueStats, WorkerInfo
+from holdfast.store.watching import Pace
 
 _EMPTY = Raw(b"{}")
 
@@ -180,6 +181,50 @@ class DefinitionLine(Struct, frozen=True, kw_only=True):
     queue: str
     priority: int
     parameters: Annotated[list[str], Meta(description="Of a function; a machine takes its state")]
+
+
+class StatusCount(Struct, frozen=True, kw_only=True):
+    """How many executions have a status."""
+
+    status: Status
+    count: Annotated[int, Meta(description="Counted up to a bound, see `capped`")]
+    capped: Annotated[bool, Meta(description="There are more than were counted")]
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """A ledger at a glance; nothing in it costs more the more the ledger holds."""
+
+    at: Annotated[datetime, Meta(description="The ledger's own time")]
+    statuses: list[StatusCount]
+    queues: list[Queue]
+    workers: Annotated[int, Meta(description="Workers with a lease")]
+    workers_expired: Annotated[int, Meta(description="Workers whose lease ran out and whose work is not back yet")]
+    pace: Annotated[Pace, Meta(description="What ended lately")]
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """An execution that now stands for a request: a new one, or the one that the key had started before."""
+
+    id: str
+    label: str
+
+
+class Delivered(Struct, frozen=True, kw_only=True):
+    """What became of a signal."""
+
+    id: str
+    label: str
+    signal: str
+    delivery: Annotated[Delivery, Meta(description="`delivered`, or `duplicate`: its dedup key was seen before")]
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """How an execution stands after it was steered."""
+
+    id: str
+    label: str
+    status: Status
+    paused: bool
 
 
 # ---------------------------------------------------------------------- from the store's values

@@ -57,7 +57,7 @@ class ProblemDocument(Struct, frozen=True, kw_only=True):
     request_id: Annotated[str, Meta(description="Also in the header X-Request-ID, and in the server's log")]
 
 
-class Problem(HoldfastError):
+class Problem(HoldfastError):  # noqa: N818  (the word of RFC 9457)
     """An answer that is an error. `word` is the end of its type."""
 
     def __init__(self, status: int, word: str, detail: str) -> None:

@@ -231,8 +231,9 @@ def is_same_origin(origin: str, scheme: str, host: str) -> bool:
     """Whether the `Origin` of a request is the server it was sent to."""
     try:
         given, own = urlsplit(origin), urlsplit(f"{scheme}://{host}")
-        ports = {"http": 80, "https": 443}
-        return (given.hostname, given.port or ports.get(given.scheme)) == (own.hostname, own.port or ports.get(scheme))
+        # A proxy that ends TLS makes https of http: of the ports only one that is written counts.
+        ports = [None if url.port in (80, 443) else url.port for url in (given, own)]
+        return bool(given.hostname) and given.hostname == own.hostname and ports[0] == ports[1]
     except ValueError:
         return False
 
