@@ -24,9 +24,11 @@ ALLOWED: dict[str, set[str]] = {
     "app": {"app", "models", "engine", "store", "core"},
     "views": {"views", "app", "models", "engine", "store", "core"},
     "telemetry": {"telemetry", "models", "engine", "store", "core"},
+    "verify": {"verify", "models", "engine", "store", "core"},
+    "transfer": {"transfer", "verify", "models", "engine", "store", "core"},
     "web": {"web", "views", "telemetry", "app", "models", "engine", "store", "core"},
-    "cli": {"cli", "web", "views", "telemetry", "app", "models", "engine", "store", "core"},
-    "testing": {"testing", "views", "app", "models", "engine", "store", "core"},
+    "cli": {"cli", "web", "views", "verify", "transfer", "telemetry", "app", "models", "engine", "store", "core"},
+    "testing": {"testing", "views", "verify", "transfer", "app", "models", "engine", "store", "core"},
 }
 # Models know what a store promises, never which store keeps it.
 STORE_CONTRACT = {"holdfast.store.base", "holdfast.store.effects", "holdfast.store.values"}

@@ -298,8 +298,25 @@ class Store(Protocol):
         an execution that is there stays as it is, with all that is its own. Queues and definitions always do.
         """
 
-    async def oddities(self) -> Oddities:
-        """What an audit asks for and no record shows."""
+    async def survey(self, take: Callable[[Sequence[Record]], None]) -> Oddities:
+        """All of `read_records`, and what an audit asks for and no record shows, in one snapshot."""
+
+    # ------------------------------------------------------------------ batches
+
+    async def start_batch(self, row: NewExecution, taken: TakeIn) -> Inserted:
+        """Insert a run and the first of its items, in one commit; a run that is there already takes in nothing."""
+
+    async def feed_batch(self, promise: bytes, first: int, taken: TakeIn) -> Fed:
+        """Take in more items from outside, the first of which has the seq `first`, and wake the run.
+
+        So a feed whose reply was lost can be told from one that was not applied: `Fed.view.taken` has moved, or not.
+        """
+
+    async def batch_status(self, promise: bytes) -> BatchView | None:
+        """The counters of a run; None where it has taken in nothing yet, or does not exist. Constant time."""
+
+    async def batch_chunks(self, promise: bytes, start: int, limit: int, which: Which = "") -> list[ChunkView]:
+        """Up to `limit` chunks in seq order, from the one that holds the seq `start` on."""
 
     # ------------------------------------------------------------------ being woken
 

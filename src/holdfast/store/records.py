@@ -231,4 +231,5 @@ class Oddities(Struct, frozen=True):
 
     orphans: dict[str, int] = {}  # by table: rows that belong to no execution
     locks: dict[str, str | None] = {}  # by partition key: who holds it; None: released, "": nobody that is there
+    workers: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()  # executions whose index of attributes is not what their row says

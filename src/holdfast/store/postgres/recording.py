@@ -51,19 +51,24 @@ class Recording(Ledger):
     async def read_records(
         self, take: Callable[[Sequence[Record]], None], *, within: tuple[bytes, bytes] | None = None
     ) -> None:
-        suffix, bounds = ("", ()) if within is None else ("_tree", within)
         async with (
             self._connections.any("read records") as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            statement = self._record_sql(f"records_executions{suffix}", ExecutionRecord)
-            await _hand_over(connection, statement, bounds, _execution, take)
-            for record in OWNED:
-                statement = self._record_sql(f"records_owned{suffix}", record, prefix="t.")
-                await _hand_over(connection, statement, bounds, _owned_reader(record), take)
-            for shared in SHARED if within is None else ():
-                statement = self._record_sql("records_shared", shared)
-                await _hand_over(connection, statement, (), _shared_reader(shared), take)
+            await self._read_records(connection, take, within)
+
+    async def _read_records(
+        self, connection: Connection, take: Callable[[Sequence[Record]], None], within: tuple[bytes, bytes] | None
+    ) -> None:
+        suffix, bounds = ("", ()) if within is None else ("_tree", within)
+        statement = self._record_sql(f"records_executions{suffix}", ExecutionRecord)
+        await _hand_over(connection, statement, bounds, _execution, take)
+        for record in OWNED:
+            statement = self._record_sql(f"records_owned{suffix}", record, prefix="t.")
+            await _hand_over(connection, statement, bounds, _owned_reader(record), take)
+        for shared in SHARED if within is None else ():
+            statement = self._record_sql("records_shared", shared)
+            await _hand_over(connection, statement, (), _shared_reader(shared), take)
 
     async def write_records(self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False) -> Written:
         try:
@@ -77,11 +82,12 @@ class Recording(Ledger):
         self._tell(Topic.WORK)
         return Written(len(writing.rows), len(writing.skipped))
 
-    async def oddities(self) -> Oddities:
+    async def survey(self, take: Callable[[Sequence[Record]], None]) -> Oddities:
         async with (
             self._connections.any("audit the ledger") as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
+            await self._read_records(connection, take, None)
             orphans: dict[str, int] = {}
             for record in OWNED:
                 count: int = await connection.fetchval(self._record_sql("records_orphans", record))
@@ -91,7 +97,8 @@ class Recording(Ledger):
                 row["key"]: None if row["is_free"] else ("" if row["promise"] is None else id_text(row["promise"]))
                 for row in await connection.fetch(self._sql["records_locks"])
             }
-        return Oddities(orphans=orphans, locks=locks)
+            workers = tuple(row["id"] for row in await connection.fetch(self._sql["records_workers"]))
+        return Oddities(orphans=orphans, locks=locks, workers=workers)
 
     def _record_sql(
         self, block: str, record: type[Record], *, lead: Sequence[str] = (), prefix: str = "", casts: bool = True

@@ -139,8 +139,9 @@ def _hand_over(found: sqlite3.Cursor, make: Callable[[Row], Record], take: Take)
         take([make(row) for row in rows])
 
 
-def oddities(db: sqlite3.Connection) -> Oddities:
-    """What no record shows: rows of nobody, who holds which key, and an index of attributes that is out of step."""
+def survey(db: sqlite3.Connection, take: Take) -> Oddities:
+    """Everything, and what no record shows: rows of nobody, who holds what, an index that is out of step."""
+    read(db, take, None)
     orphans = {}
     for record in OWNED:
         orphans[TABLES[record].name] = db.execute(_statement("records_orphans", record)).fetchone()[0]
@@ -150,6 +151,7 @@ def oddities(db: sqlite3.Connection) -> Oddities:
             key: None if is_free else ("" if promise is None else id_text(promise))
             for key, is_free, promise in db.execute(SQL["records_locks"])
         },
+        workers=tuple(name for (name,) in db.execute(SQL["records_workers"])),
         attributes=tuple(id_text(promise) for (promise,) in db.execute(SQL["records_attributes"])),
     )
 

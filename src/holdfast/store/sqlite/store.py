@@ -342,8 +342,22 @@ class SqliteStore:
         except RefusedError as refused:
             return Written(existing=refused.existing)
 
-    async def oddities(self) -> Oddities:
-        return await self._read(recording.oddities)
+    async def survey(self, take: Callable[[Sequence[Record]], None]) -> Oddities:
+        return await self._read(lambda db: recording.survey(db, take))
+
+    # ------------------------------------------------------------------ batches
+
+    async def start_batch(self, row: NewExecution, taken: TakeIn) -> Inserted:
+        return await self._write("insert", lambda tx: batching.start(tx, row, taken))
+
+    async def feed_batch(self, promise: bytes, first: int, taken: TakeIn) -> Fed:
+        return await self._write("feed", lambda tx: batching.feed(tx, promise, first, taken))
+
+    async def batch_status(self, promise: bytes) -> BatchView | None:
+        return self._opened_readers().run_now(lambda db: batching.view(db, promise))
+
+    async def batch_chunks(self, promise: bytes, start: int, limit: int, which: Which = "") -> list[ChunkView]:
+        return await self._read(lambda db: batching.chunks(db, promise, start, limit, which))
 
     # ------------------------------------------------------------------ being woken
 

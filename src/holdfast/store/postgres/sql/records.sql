@@ -56,6 +56,9 @@ select {schema}.wake_1('work')
 -- name: records_orphans
 select count(*) from {schema}.{table} t where not exists (select from {schema}.executions e where e.id = t.{owner})
 
+-- name: records_workers
+select id from {schema}.workers
+
 -- name: records_locks
 select l.key, l.holder is null as is_free, e.promise
 from {schema}.partition_locks l left join {schema}.executions e on e.id = l.holder

@@ -37,6 +37,9 @@ insert into {table} ({columns}) values ({values}) on conflict do nothing;
 -- name: records_orphans
 select count(*) from {table} t where not exists (select 1 from executions e where e.id = t.{owner});
 
+-- name: records_workers
+select id from workers;
+
 -- name: records_locks
 select l.key, l.holder is null, e.promise from partition_locks l left join executions e on e.id = l.holder;
 

@@ -1,0 +1,217 @@
+"""The audit itself: takes the records of a ledger as they come, and says at the end what is wrong.
+
+- `Auditor`: what several rows say together; it keeps a little of each row, and all of what is at work.
+- `audit`: a whole ledger, in one snapshot of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from holdfast.core.status import Status
+from holdfast.models.schedule import ScheduleSpec
+from holdfast.store.base import Store
+from holdfast.store.records import (
+    ExecutionRecord,
+    JournalRecord,
+    Oddities,
+    Record,
+    ScheduleRecord,
+    SignalKeyRecord,
+    SignalRecord,
+    TransitionRecord,
+)
+from holdfast.verify import rules
+from holdfast.verify.journals import of_journal
+from holdfast.verify.rows import fault_of, is_json, label_of, of_row
+from holdfast.verify.rules import Fault
+
+_DROPPED = ("state", "result", "error", "published", "beats", "attributes")
+
+
+class Auditor:
+    """`take` records in the order of `Store.read_records`, then `finish`.
+
+    `models` false: only the rules that hold whatever was written.
+    """
+
+    def __init__(self, *, models: bool = True) -> None:
+        self._models = models
+        self._rows: dict[str, ExecutionRecord] = {}
+        self._segments: list[JournalRecord] = []
+        self._with_journal: set[str] = set()
+        self._live_children: Counter[tuple[str, int | None]] = Counter()
+        self._live_reports: Counter[str] = Counter()
+        self._occupants: dict[bytes, ExecutionRecord] = {}
+        self._executing: defaultdict[str, list[str]] = defaultdict(list)
+        self._heads: set[str] = set()
+        self.faults: list[Fault] = []
+        self.counts: Counter[str] = Counter()
+
+    def take(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self.counts[type(record).__struct_config__.tag] += 1  # type: ignore[index]  # every record has one
+            match record:
+                case ExecutionRecord():
+                    self._execution(record)
+                case SignalRecord():
+                    self._signal(record)
+                case SignalKeyRecord():
+                    self._ended_clean(record.id, f"it still knows the dedup key {record.dedup_key!r}")
+                case JournalRecord():
+                    self._journal(record)
+                case TransitionRecord():
+                    self._transition(record)
+                case ScheduleRecord():
+                    self._schedule(record)
+
+    def finish(self, odd: Oddities | None = None) -> list[Fault]:
+        """All the faults; `odd` is what no record shows, None where it is not known."""
+        self._end_journal()
+        for record in self._rows.values():
+            self.faults += self._together(record)
+        if odd is not None:
+            self._odd(odd)
+        return self.faults
+
+    # ------------------------------------------------------------------ one by one
+
+    def _execution(self, record: ExecutionRecord) -> None:
+        self.faults += of_row(record, models=self._models)
+        if record.parent is not None and not record.status.is_terminal:
+            self._live_children[record.parent, record.parent_round] += 1
+            self._live_reports[record.parent] += record.reports
+        if (
+            record.unique_key is not None
+            and not record.unique_released
+            and record.status in (record.unique_scope or ())
+        ):
+            occupant = self._occupants.setdefault(record.unique_key, record)
+            if occupant is not record:
+                self._fault(record, rules.UNIQUE, f"it and {label_of(occupant)} occupy {record.unique_key!r}")
+        if record.partition_key is not None:
+            if record.status is Status.EXECUTING:
+                self._executing[record.partition_key].append(record.id)
+            elif record.status is Status.RUNNABLE and not record.paused and not record.key_blocked:
+                self._heads.add(record.partition_key)
+        for name in _DROPPED:  # what may be long is looked at once
+            setattr(record, name, "" if name == "state" else None)
+        self._rows[record.id] = record
+
+    def _signal(self, record: SignalRecord) -> None:
+        self._ended_clean(record.id, f"the signal {record.name!r} is in its inbox")
+        if not is_json(record.payload):
+            self._fault(self._rows[record.id], rules.PAYLOAD, f"the payload of {record.name!r} is no JSON")
+
+    def _ended_clean(self, promise: str, found: str) -> None:
+        row = self._rows[promise]
+        if row.status.is_terminal:
+            self._fault(row, rules.ENDED_CLEAN, f"it is {row.status}, and {found}")
+
+    def _journal(self, record: JournalRecord) -> None:
+        if self._segments and self._segments[0].id != record.id:
+            self._end_journal()
+        self._segments.append(record)
+
+    def _end_journal(self) -> None:
+        if self._segments:
+            row = self._rows[self._segments[0].id]
+            self._with_journal.add(row.id)
+            self.faults += of_journal(row, self._segments, models=self._models)
+            self._segments = []
+
+    def _transition(self, record: TransitionRecord) -> None:
+        row = self._rows[record.id]
+        if record.revision > row.revision:
+            self._fault(
+                row, rules.TRANSITIONS, f"its history has the revision {record.revision}; it is at {row.revision}"
+            )
+
+    def _schedule(self, record: ScheduleRecord) -> None:
+        try:
+            msgspec.json.decode(record.spec, type=ScheduleSpec)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            if self._models or not is_json(record.spec):
+                found = f"the schedule {record.name!r} cannot be read: {error}"
+                self.faults.append(
+                    Fault(rule=rules.SCHEDULE.name, id=None, label=None, found=found, expected=rules.SCHEDULE.text)
+                )
+
+    # ------------------------------------------------------------------ together
+
+    def _together(self, record: ExecutionRecord) -> Iterator[Fault]:
+        if record.journal_length and record.id not in self._with_journal:
+            yield from of_journal(record, [], models=False)
+        if record.status is Status.AWAITING_CHILDREN:
+            live = self._live_children[record.id, record.barrier_round]
+            if live < record.children_pending:
+                found = f"it waits for {record.children_pending} children, and {live} are alive"
+                yield fault_of(record, rules.BARRIER, found)
+        if self._models and record.status is Status.AWAITING_PROMISE and not record.awaits and record.wake_at is None:
+            live = self._live_reports[record.id]
+            if live < record.children_pending:
+                found = f"it waits for the ends of {record.children_pending} children, and {live} are alive"
+                yield fault_of(record, rules.BARRIER, found)
+        if record.partition_key is not None and self._executing[record.partition_key][1:2] == [record.id]:
+            others = len(self._executing[record.partition_key]) - 1
+            found = f"it and {others} more of the partition key {record.partition_key!r} execute at once"
+            yield fault_of(record, rules.PARTITION, found)
+
+    def _odd(self, odd: Oddities) -> None:
+        for table, count in odd.orphans.items():
+            found = f"{count} rows of {table} belong to no execution"
+            self.faults.append(
+                Fault(rule=rules.ORPHANS.name, id=None, label=None, found=found, expected=rules.ORPHANS.text)
+            )
+        for promise in odd.attributes:
+            self._fault(self._rows[promise], rules.ATTRIBUTES, "its attributes are not those it is found by")
+        workers = set(odd.workers)
+        for record in self._rows.values():
+            if record.locked_by is not None and record.locked_by not in workers:
+                self._fault(record, rules.HOLDER, f"it is held by {record.locked_by}, which is no worker")
+        self._locks(odd)
+
+    def _locks(self, odd: Oddities) -> None:
+        for key, ids in self._executing.items():
+            for promise in ids:
+                holder = odd.locks.get(key)
+                if holder != promise:
+                    found = f"it executes, and its partition key {key!r} is held by {holder or 'nobody'}"
+                    self._fault(self._rows[promise], rules.PARTITION, found)
+        for key, holder in odd.locks.items():
+            if holder is None:
+                continue
+            row = self._rows.get(holder)
+            if row is None or row.status is not Status.EXECUTING or row.partition_key != key:
+                said = "nothing that is there" if row is None else f"{label_of(row)}, which is {row.status}"
+                found = f"the partition key {key!r} is held by {said}"
+                expected = rules.PARTITION.text
+                self.faults.append(
+                    Fault(rule=rules.PARTITION.name, id=None, label=None, found=found, expected=expected)
+                )
+        for record in self._rows.values():
+            key_ = record.partition_key
+            if record.key_blocked and key_ is not None and key_ not in odd.locks and key_ not in self._heads:
+                found = f"it waits behind the partition key {key_!r}, which nobody holds and no row is the head of"
+                self._fault(record, rules.BLOCKED, found)
+
+    def _fault(self, record: ExecutionRecord, rule: rules.Rule, found: str) -> None:
+        self.faults.append(fault_of(record, rule, found))
+
+
+async def audit(
+    store: Store, *, models: bool = True, progress: Callable[[int], None] | None = None
+) -> tuple[list[Fault], dict[str, int]]:
+    """The faults of a whole ledger in one snapshot of it, and how many records of each kind were looked at."""
+    auditor = Auditor(models=models)
+
+    def take(records: Sequence[Record]) -> None:
+        auditor.take(records)
+        if progress is not None:
+            progress(len(records))
+
+    odd = await store.survey(take)
+    return auditor.finish(odd), dict(auditor.counts)
