@@ -1,0 +1,168 @@
+"""Charts as SVG, drawn by hand: dots on a logarithmic axis, and lines over a logarithmic axis. Pure: data in, text out.
+
+Colours are those of Okabe and Ito, which colour-blind readers can tell apart; text follows the reader's light or dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+COLOURS = ("#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8a8a00", "#7f7f7f")
+WIDTH = 860
+LEFT, RIGHT = 340, 40
+ROW = 32
+LINE_HEIGHT = 18
+PLOT_HEIGHT = 280
+_STYLE = """text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#59636e}
+.title{font-size:16px;font-weight:600}.panel{font-weight:600}.grid{stroke:#8c959f;stroke-opacity:.35}
+.one{stroke:#1f2328;stroke-width:1.5}
+@media (prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.one{stroke:#e6edf3}}"""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One system's place in a row; `label` is shown when pointed at."""
+
+    series: str
+    value: float
+    label: str
+
+
+@dataclass(frozen=True)
+class DotRow:
+    """A row of a dot chart: what it is about, and the dots in it."""
+
+    name: str
+    note: str
+    dots: Sequence[Dot]
+
+
+def powers(low: float, high: float) -> list[float]:
+    """The powers of ten from the one at or below `low` to the one at or above `high`."""
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    return [10.0**power for power in range(first, max(last, first + 1) + 1)]
+
+
+def place(value: float, low: float, high: float, start: float, end: float) -> float:
+    """Where a value is on a logarithmic axis."""
+    share = (math.log10(value) - math.log10(low)) / (math.log10(high) - math.log10(low))
+    return round(start + share * (end - start), 1)
+
+
+def short(value: float) -> str:
+    """A number as an axis shows it: 1/100, 1, 10, 1,000, 5M."""
+    if value >= 1_000_000:
+        return f"{value / 1_000_000:g}M"
+    if value >= 1:
+        return f"{value:,.0f}" if value == round(value) else f"{value:g}"
+    inverse = 1 / value
+    return f"1/{inverse:,.0f}" if abs(inverse - round(inverse)) < 1e-6 else f"{value:.2g}"
+
+
+def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+    css = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:g}" y="{y:g}"{css} text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" class="{kind}"/>'
+
+
+def _legend(series: Sequence[str], y: float) -> tuple[list[str], float]:
+    """The names in their colours, in as many lines as they need; and where the chart goes on below."""
+    parts: list[str] = []
+    x = 16.0
+    for number, name in enumerate(series):
+        width = 34 + 7.4 * len(name)
+        if x + width > WIDTH - 10 and x > 16:
+            x, y = 16.0, y + LINE_HEIGHT
+        colour = COLOURS[number % len(COLOURS)]
+        parts.append(f'<circle cx="{x + 5:g}" cy="{y - 4:g}" r="5" fill="{colour}"/>' + _text(x + 15, y, name))
+        x += width
+    return parts, y + LINE_HEIGHT + 6
+
+
+def _document(title: str, notes: Sequence[str], height: float, parts: Sequence[str]) -> str:
+    size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
+    about = f"<title>{escape(title)}</title><desc>{escape(' '.join(notes))}</desc>"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{about}<style>{_STYLE}</style>'
+    return "\n".join([head, *parts, "</svg>"]) + "\n"
+
+
+def _head(title: str, notes: Sequence[str], series: Sequence[str]) -> tuple[list[str], float]:
+    parts = [_text(16, 26, title, "title")]
+    y = 46.0
+    for note in notes:
+        parts.append(_text(16, y, note, "small"))
+        y += 15
+    legend, y = _legend(series, y + 8)
+    return parts + legend, y
+
+
+def dot_chart(title: str, notes: Sequence[str], panels: Mapping[str, Sequence[DotRow]], axis: str) -> str:
+    """Panels of rows; all share one logarithmic axis, on which 1 is marked."""
+    dots = [dot for rows in panels.values() for row in rows for dot in row.dots]
+    series = list(dict.fromkeys(dot.series for dot in dots))
+    ticks = powers(min([1.0, *(dot.value for dot in dots)]), max([1.0, *(dot.value for dot in dots)]))
+    low, high, end = ticks[0], ticks[-1], WIDTH - RIGHT
+    parts, y = _head(title, notes, series)
+    for panel, rows in panels.items():
+        top = y + 22
+        bottom = top + ROW * len(rows)
+        parts.append(_text(16, y + 10, panel, "panel"))
+        for tick in ticks:
+            x = place(tick, low, high, LEFT, end)
+            parts.append(_line(x, top, x, bottom, "one" if tick == 1 else "grid"))
+            parts.append(_text(x, bottom + 14, short(tick), "small", "middle"))
+        for number, row in enumerate(rows):
+            middle = top + ROW * number + ROW / 2
+            parts.append(_text(16, middle - 1, row.name) + _text(16, middle + 11, row.note, "small"))
+            parts.append(_line(LEFT, middle, end, middle, "grid"))
+            for dot in row.dots:
+                x, colour = place(dot.value, low, high, LEFT, end), COLOURS[series.index(dot.series) % len(COLOURS)]
+                shape = f'<circle cx="{x:g}" cy="{middle:g}" r="5.5" fill="{colour}">'
+                parts.append(f"{shape}<title>{escape(dot.label)}</title></circle>")
+        y = bottom + 26
+    parts.append(_text((LEFT + end) / 2, y + 4, axis, "small", "middle"))
+    return _document(title, notes, y + 20, parts)
+
+
+def line_chart(
+    title: str,
+    notes: Sequence[str],
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    x_axis: str,
+    y_axis: str,
+) -> str:
+    """Lines over two logarithmic axes; a horizontal line is what does not grow."""
+    points = [point for line in series.values() for point in line]
+    xs = sorted({x for x, _ in points})
+    values = [y for _, y in points]
+    ticks = powers(min([1.0, *values]), max([1.0, *values]))
+    low, high = ticks[0], ticks[-1]
+    start, end = 70, WIDTH - RIGHT
+    parts, y = _head(title, notes, list(series))
+    top, bottom = y + 8, y + 8 + PLOT_HEIGHT
+    left_x, right_x = xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] * 10
+    for tick in ticks:
+        at = place(tick, low, high, bottom, top)
+        parts.append(_line(start, at, end, at, "one" if tick == 1 else "grid"))
+        parts.append(_text(start - 8, at + 4, short(tick), "small", "end"))
+    for x in xs:
+        at = place(x, left_x, right_x, start + 20, end - 20)
+        parts.append(_line(at, top, at, bottom, "grid") + _text(at, bottom + 16, short(x), "small", "middle"))
+    for number, (name, line) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        dash = ' stroke-dasharray="6 4"' if number >= len(COLOURS) else ""
+        spots = [(place(x, left_x, right_x, start + 20, end - 20), place(v, low, high, bottom, top)) for x, v in line]
+        path = " ".join(f"{x:g},{v:g}" for x, v in spots)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
+        for (x, v), (at, value) in zip(spots, line, strict=True):
+            label = escape(f"{name} at {short(at)}: {value:.3g}")
+            parts.append(f'<circle cx="{x:g}" cy="{v:g}" r="4" fill="{colour}"><title>{label}</title></circle>')
+    parts.append(_text((start + end) / 2, bottom + 34, x_axis, "small", "middle"))
+    parts.append(_text(start - 54, top - 6, y_axis, "small"))
+    return _document(title, notes, bottom + 48, parts)

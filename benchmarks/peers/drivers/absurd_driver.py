@@ -1,0 +1,285 @@
+"""Absurd's Python SDK on PostgreSQL; the database named by `--url` has its schema already. Queues are made anew."""
+# mypy: disable-error-code="import-not-found, untyped-decorator, no-any-return"
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from absurd_sdk import Absurd, AsyncAbsurd
+
+from benchmarks.peers.drivers.rounds import (
+    Arguments,
+    Once,
+    await_marks,
+    first_line,
+    leave,
+    mark,
+    measure,
+    now,
+    spawn,
+    workers,
+)
+
+MODULE = "benchmarks.peers.drivers.absurd_driver"
+QUEUE, PARENTS = "bench", "bench_parents"
+LEASE_SECONDS = 2  # w7: what a dead worker held is free again after it; not counted
+heard: dict[tuple[str, int], float] = {}
+
+
+async def a_value() -> int:
+    return 1
+
+
+def register(app: Any, parents: Any = None) -> None:
+    @app.register_task("steps")
+    async def steps(params: dict[str, Any], ctx: Any) -> int:
+        for _ in range(params["count"]):
+            await ctx.step("step", a_value)
+        return 1
+
+    @app.register_task("sleeper")
+    async def sleeper(params: dict[str, Any], ctx: Any) -> int:
+        await ctx.sleep_for("nap", 1)
+        return 1
+
+    @app.register_task("waiter")
+    async def waiter(params: dict[str, Any], ctx: Any) -> int:
+        for number in range(params["count"]):
+            await ctx.await_event(f"{params['tag']}:{number}")
+            heard.setdefault((params["tag"], number), now())
+        return 1
+
+    if parents is not None:
+
+        @parents.register_task("parent")
+        async def parent(params: dict[str, Any], ctx: Any) -> int:
+            async def start_all() -> list[str]:
+                spawned = [await app.spawn("steps", {"count": 1}) for _ in range(params["count"])]
+                return [str(task["task_id"]) for task in spawned]
+
+            ids = await ctx.step("start", start_all)
+            for task_id in ids:
+                await ctx.await_task_result(task_id, queue_name=QUEUE)
+            return len(ids)
+
+
+def fresh(given: Arguments) -> Any:
+    app = Absurd(given.url, queue_name=QUEUE)
+    for queue in (QUEUE, PARENTS):
+        if queue in app.list_queues():
+            app.drop_queue(queue)
+        app.create_queue(queue)
+    return app
+
+
+class Ended:
+    """How many tasks of a queue have ended."""
+
+    def __init__(self, url: str, queue: str = QUEUE) -> None:
+        self._connection = psycopg.connect(url, autocommit=True)
+        self._statement = f"select count(*) from absurd.t_{queue} where state = 'completed'"
+
+    def __call__(self) -> int:
+        return int(self._connection.execute(self._statement).fetchone()[0])
+
+    def wait(self, target: int, every: float = 0.02) -> float:
+        while self() < target:
+            time.sleep(every)
+        return now()
+
+
+def spawn_all(given: Arguments, task: str, params: dict[str, int], n: int) -> None:
+    """In one transaction: the best batch call there is."""
+    with psycopg.connect(given.url) as connection:
+        app = Absurd(connection, queue_name=QUEUE)
+        for _ in range(n):
+            app.spawn(task, params, queue=QUEUE)
+
+
+def role_worker(given: Arguments) -> None:
+    async def go() -> None:
+        app = AsyncAbsurd(given.url, queue_name=QUEUE)
+        register(app)
+        print("working", flush=True)
+        await app.start_worker(concurrency=given.in_flight, poll_interval=given.poll_seconds)
+
+    asyncio.run(go())
+
+
+def many(given: Arguments, task: str, params: dict[str, int], units: int, *, count: int = 1) -> None:
+    """From before the first spawn to the last end, by `count` worker processes."""
+    fresh(given)
+    ended = Ended(given.url)
+
+    def once(n: int) -> Once:
+        before, began = ended(), now()
+        spawn_all(given, task, params, n)
+        return Once(n * units, ended.wait(before + n) - began)
+
+    with workers(MODULE, given.for_role("role_worker"), count):
+        measure(given.n, once)
+
+
+def w1(given: Arguments) -> None:
+    many(given, "steps", {"count": 1}, 1)
+
+
+def w1_each(given: Arguments) -> None:
+    app, ended = fresh(given), Ended(given.url)
+
+    def once(n: int) -> Once:
+        before, began = ended(), now()
+        for _ in range(n):
+            app.spawn("steps", {"count": 1}, queue=QUEUE)
+        return Once(n, ended.wait(before + n) - began)
+
+    with workers(MODULE, given.for_role("role_worker"), 1):
+        measure(given.n, once)
+
+
+def w2(given: Arguments) -> None:
+    many(given, "steps", {"count": 10}, 10)
+
+
+def w3(given: Arguments) -> None:
+    app, ended = fresh(given), Ended(given.url)
+
+    def once(n: int) -> Once:
+        before, began = ended(), now()
+        app.spawn("steps", {"count": n}, queue=QUEUE)
+        return Once(n, ended.wait(before + 1, 0.002) - began)
+
+    with workers(MODULE, given.for_role("role_worker"), 1):
+        measure(given.n, once)
+
+
+def w4(given: Arguments) -> None:
+    fresh(given)
+    ended = Ended(given.url, PARENTS)
+
+    async def go(n: int) -> float:
+        app, parents = AsyncAbsurd(given.url, queue_name=QUEUE), AsyncAbsurd(given.url, queue_name=PARENTS)
+        register(app, parents)
+        before, began = ended(), now()
+        await parents.spawn("parent", {"count": n})
+        settings = {"concurrency": given.in_flight, "poll_interval": given.poll_seconds}
+        jobs = [asyncio.create_task(each.start_worker(**settings)) for each in (app, parents)]
+        while ended() < before + 1:
+            await asyncio.sleep(0.01)
+        seconds = now() - began
+        for each in (app, parents):
+            each.stop_worker()
+        await asyncio.gather(*jobs)
+        await app.close()
+        await parents.close()
+        return seconds
+
+    measure(given.n, lambda n: Once(n, asyncio.run(go(n))))
+
+
+def w5(given: Arguments) -> None:
+    fresh(given)
+
+    async def go(n: int) -> list[float]:
+        app, client = AsyncAbsurd(given.url, queue_name=QUEUE), AsyncAbsurd(given.url, queue_name=QUEUE)
+        register(app)
+        tag, sent = f"tag{now()}", []
+        await client.spawn("waiter", {"count": n, "tag": tag}, queue=QUEUE)
+        job = asyncio.create_task(app.start_worker(concurrency=1, poll_interval=given.poll_seconds))
+        for number in range(n):
+            await asyncio.sleep(0.02)
+            sent.append(now())
+            await client.emit_event(f"{tag}:{number}", {"number": number})
+            while (tag, number) not in heard:
+                await asyncio.sleep(0.0005)
+        app.stop_worker()
+        await job
+        await app.close()
+        await client.close()
+        return [heard[tag, number] - sent[number] for number in range(n)]
+
+    def once(n: int) -> Once:
+        took = asyncio.run(go(n))
+        return Once(n, sum(took), took)
+
+    measure(given.n, once)
+
+
+def w6(given: Arguments) -> None:
+    fresh(given)
+
+    def once(n: int) -> Once:
+        began = now()
+        with psycopg.connect(given.url) as connection, connection.pipeline():
+            statement = "select absurd.spawn_task(%s, %s, %s, %s)"
+            connection.cursor().executemany(statement, [(QUEUE, "steps", '{"count": 1}', "{}")] * n)
+        return Once(n, now() - began)
+
+    measure(given.n, once)
+
+
+def w7(given: Arguments) -> None:
+    def once(n: int) -> Once:
+        app = fresh(given)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "marks"
+            app.spawn("resumable", {"count": n}, queue=QUEUE)
+            first = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file), BENCH_HANG="1")
+            await_marks(file, 1)
+            first.kill()
+            first.wait()
+            time.sleep(LEASE_SECONDS + 0.5)
+            second = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file))
+            began = float(first_line(second))
+            passed = await_marks(file, 2)
+            second.kill()
+            second.wait()
+        return Once(n, passed - began)
+
+    measure(given.n, once, warm_up=False)
+
+
+def role_resume(given: Arguments) -> None:
+    app = Absurd(given.url, queue_name=QUEUE)
+
+    @app.register_task("resumable")
+    def resumable(params: dict[str, Any], ctx: Any) -> int:
+        for _ in range(params["count"]):
+            ctx.step("step", lambda: 1)
+        mark(os.environ["BENCH_MARKS"])
+        if os.environ.get("BENCH_HANG"):
+            time.sleep(600)
+        return 1
+
+    print(now(), flush=True)
+    app.start_worker(concurrency=1, poll_interval=given.poll_seconds, claim_timeout=LEASE_SECONDS)
+
+
+def w8(given: Arguments) -> None:
+    many(given, "sleeper", {}, 1)
+
+
+def w9(given: Arguments) -> None:
+    fresh(given)
+    ended = Ended(given.url)
+
+    def once(n: int) -> Once:
+        before = ended()
+        spawn_all(given, "steps", {"count": 1}, n)
+        began = now()  # all become visible at this commit
+        return Once(n, ended.wait(before + n) - began)
+
+    with workers(MODULE, given.for_role("role_worker"), given.workers):
+        measure(given.n, once)
+
+
+if __name__ == "__main__":
+    asked = Arguments.read()
+    globals()[asked.workload](asked)
+    leave()

@@ -1,0 +1,255 @@
+"""Holdfast on PostgreSQL or SQLite, put to the same workloads in the same way as its peers. The ledger is a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.loops import run
+from benchmarks.peers.drivers.rounds import (
+    Arguments,
+    Once,
+    await_marks,
+    first_line,
+    mark,
+    measure,
+    now,
+    spawn,
+    workers,
+)
+from holdfast import App, Context
+
+MODULE = "benchmarks.peers.drivers.holdfast_driver"
+START_MANY = 5_000
+app = App("bench")
+
+
+@app.task
+async def work(number: int) -> int:
+    return number
+
+
+@app.task
+async def elapsed(since: float) -> float:
+    return now() - since
+
+
+@app.task
+async def passed() -> None:
+    mark(os.environ["BENCH_MARKS"])
+
+
+@app.workflow
+async def steps(ctx: Context, count: int) -> int:
+    for number in range(count):
+        await work(number)
+    return count
+
+
+@app.workflow
+async def parent(ctx: Context, count: int) -> int:
+    return len(await ctx.all(*(ctx.invoke(steps, 1) for _ in range(count))))
+
+
+@app.workflow
+async def sleeper(ctx: Context, seconds: float) -> None:
+    await ctx.sleep(seconds)
+
+
+@app.workflow
+async def receiver(ctx: Context, count: int) -> list[float]:
+    return [await elapsed(await ctx.signal("ping", float)) for _ in range(count)]
+
+
+@app.workflow
+async def resumable(ctx: Context, count: int) -> None:
+    for number in range(count):
+        await work(number)
+    await passed()
+    await ctx.signal("go")
+    await passed()
+
+
+Measure = Callable[[int], Awaitable[Once]]
+
+
+def measured(given: Arguments, once: Measure, *, warm_up: bool = True) -> None:
+    """Each round with an app of its own on the same ledger."""
+
+    async def go(n: int) -> Once:
+        app.use_store(given.url)
+        async with app:
+            return await once(n)
+
+    measure(given.n, lambda n: run(go(n)), warm_up=warm_up)
+
+
+async def start(definition: Any, inputs: list[Any]) -> list[Any]:
+    handles: list[Any] = []
+    for first in range(0, len(inputs), START_MANY):
+        handles += await definition.start_many(inputs[first : first + START_MANY])
+    return handles
+
+
+def to_results(given: Arguments, definition: Any, inputs: Callable[[int], list[Any]], units: int) -> None:
+    """From before the first start to the last result, with the worker in this process."""
+
+    async def once(n: int) -> Once:
+        async with app.worker(concurrency=given.in_flight):
+            began = now()
+            handles = await start(definition, inputs(n))
+            await asyncio.gather(*(handle.result() for handle in handles))
+            return Once(n * units, now() - began)
+
+    measured(given, once)
+
+
+def w1(given: Arguments) -> None:
+    to_results(given, steps, lambda n: [1] * n, 1)
+
+
+def w1_each(given: Arguments) -> None:
+    """Every workflow by a start of its own, `in_flight` of them at a time."""
+
+    async def once(n: int) -> Once:
+        gate = asyncio.Semaphore(given.in_flight)
+        took: list[float] = []
+
+        async def one() -> None:
+            async with gate:
+                began = now()
+                await (await steps.start(1)).result()
+                took.append(now() - began)
+
+        async with app.worker(concurrency=given.in_flight):
+            began = now()
+            await asyncio.gather(*(one() for _ in range(n)))
+            return Once(n, now() - began, took)
+
+    measured(given, once)
+
+
+def w2(given: Arguments) -> None:
+    to_results(given, steps, lambda n: [10] * n, 10)
+
+
+async def _one(given: Arguments, definition: Any, n: int) -> Once:
+    async with app.worker(concurrency=given.in_flight):
+        began = now()
+        await (await definition.start(n)).result()
+        return Once(n, now() - began)
+
+
+def w3(given: Arguments) -> None:
+    measured(given, lambda n: _one(given, steps, n))
+
+
+def w4(given: Arguments) -> None:
+    measured(given, lambda n: _one(given, parent, n))
+
+
+def w5(given: Arguments) -> None:
+    """The worker is a process of its own."""
+
+    async def once(n: int) -> Once:
+        handle = await receiver.start(n)
+        for _ in range(n):
+            await asyncio.sleep(0.02)
+            await handle.signal("ping", now())
+        took = await handle.result()
+        return Once(n, sum(took), took)
+
+    with workers(MODULE, given.for_role("role_worker"), 1):
+        measured(given, once)
+
+
+def w6(given: Arguments) -> None:
+    async def once(n: int) -> Once:
+        began = now()
+        await start(steps, [1] * n)
+        return Once(n, now() - began)
+
+    measured(given, once)
+
+
+def w7(given: Arguments) -> None:
+    """Killed after the last step was recorded and passed; then from before another worker opens to past it again."""
+
+    async def once(n: int) -> Once:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "marks"
+            handle = await resumable.start(n)
+            first = spawn(MODULE, given.for_role("role_worker"), BENCH_MARKS=str(file))
+            await asyncio.to_thread(await_marks, file, 1)
+            while (await handle.describe()).status != "awaiting_promise":
+                await asyncio.sleep(0.005)
+            first.kill()
+            first.wait()
+            await handle.signal("go")
+            second = spawn(MODULE, given.for_role("role_worker"), BENCH_MARKS=str(file))
+            began = float(first_line(second))
+            over = await asyncio.to_thread(await_marks, file, 2)
+            second.kill()
+            second.wait()
+        return Once(n, over - began)
+
+    measured(given, once, warm_up=False)
+
+
+def w8(given: Arguments) -> None:
+    to_results(given, sleeper, lambda n: [1.0] * n, 1)
+
+
+def w9(given: Arguments) -> None:
+    async def once(n: int) -> Once:
+        async with ended_counter(given.url) as ended:
+            before = await ended()
+            await start(steps, [1] * n)
+            began = now()
+            while await ended() < before + n:
+                await asyncio.sleep(0.02)
+            return Once(n, now() - began)
+
+    with workers(MODULE, given.for_role("role_worker"), given.workers):
+        measured(given, once)
+
+
+@contextlib.asynccontextmanager
+async def ended_counter(url: str) -> Any:
+    """How many executions have ended, asked of the database as for the peers."""
+    statement = "select count(*) from {}executions where status = 'done'"
+    if url.startswith("postgres"):
+        import asyncpg
+
+        connection = await asyncpg.connect(url)
+        yield lambda: connection.fetchval(statement.format("holdfast."))
+        await connection.close()
+        return
+    file = sqlite3.connect(url)
+
+    async def ended() -> int:
+        return int(file.execute(statement.format("")).fetchone()[0])
+
+    yield ended
+    file.close()
+
+
+def role_worker(given: Arguments) -> None:
+    async def go() -> None:
+        print(now(), flush=True)
+        app.use_store(given.url)
+        async with app, app.worker(concurrency=given.in_flight):
+            await asyncio.Event().wait()
+
+    run(go())
+
+
+if __name__ == "__main__":
+    asked = Arguments.read()
+    globals()[asked.workload](asked)

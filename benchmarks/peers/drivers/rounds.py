@@ -1,0 +1,127 @@
+"""What every driver shares: its arguments, the warm-up, the one measured round, and the line it prints.
+
+Nothing but the standard library: this is imported in the environments of the peers too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+now = time.monotonic  # one clock for every process of the machine
+ROOT = Path(__file__).resolve().parents[3]
+WARM_UP_SHARE = 10
+
+
+@dataclass
+class Arguments:
+    """What a driver is asked to do; a setting that a system does not have is ignored by its driver."""
+
+    workload: str
+    url: str
+    n: int
+    in_flight: int = 100
+    workers: int = 2
+    poll_seconds: float = 0.0
+    batch: int = 100
+
+    @classmethod
+    def read(cls) -> Arguments:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("workload")
+        parser.add_argument("--url", required=True)
+        parser.add_argument("--n", type=int, required=True)
+        parser.add_argument("--in-flight", type=int, default=100, help="how many run beside each other")
+        parser.add_argument("--workers", type=int, default=2, help="w9: worker processes")
+        parser.add_argument("--poll-seconds", type=float, default=0.0, help="how often what polls polls")
+        parser.add_argument("--batch", type=int, default=100, help="how many jobs a worker fetches at once")
+        return cls(**vars(parser.parse_args()))
+
+    def for_role(self, role: str) -> list[str]:
+        """The same settings as the arguments of a worker process."""
+        given = ["--url", self.url, "--n", str(self.n), "--in-flight", str(self.in_flight)]
+        return [role, *given, "--poll-seconds", str(self.poll_seconds), "--batch", str(self.batch)]
+
+
+@dataclass
+class Once:
+    """One round: `units` in `seconds`, and how long single ones took where that is known."""
+
+    units: int
+    seconds: float
+    latencies: list[float] = field(default_factory=list)
+
+
+def measure(n: int, once: Callable[[int], Once], *, warm_up: bool = True) -> None:
+    """A tenth of the size first, then the round that counts, printed as JSON."""
+    if warm_up:
+        once(max(1, n // WARM_UP_SHARE))
+    found = once(n)
+    waits = sorted(found.latencies)
+    line = {"units": found.units, "seconds": found.seconds, "p50_ms": _at(waits, 0.5), "p99_ms": _at(waits, 0.99)}
+    print(json.dumps(line), flush=True)
+
+
+def _at(values: list[float], share: float) -> float | None:
+    return round(values[min(len(values) - 1, int(len(values) * share))] * 1e3, 3) if values else None
+
+
+def spawn(module: str, arguments: list[str], **variables: str) -> subprocess.Popen[str]:
+    """A further process of a driver, in the same environment; its first line says that it works."""
+    command = [sys.executable, "-m", module, *arguments]
+    environment: Mapping[str, str] = {**os.environ, **variables}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    if not line:
+        raise SystemExit(f"a process of the driver ended before it worked (exit code {process.wait()})")
+    return line
+
+
+@contextlib.contextmanager
+def workers(module: str, arguments: list[str], count: int, settle_seconds: float = 0.5) -> Iterator[None]:
+    """So many worker processes, up and waiting for work."""
+    processes = [spawn(module, arguments) for _ in range(count)]
+    try:
+        for process in processes:
+            first_line(process)
+        time.sleep(settle_seconds)  # their first look at an empty queue is not part of the round
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def marks(path: Path) -> list[float]:
+    """The times that processes wrote into a file, one a line."""
+    return [float(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def await_marks(path: Path, count: int) -> float:
+    while len(found := marks(path)) < count:
+        time.sleep(0.002)
+    return found[count - 1]
+
+
+def mark(path: str) -> None:
+    with open(path, "a") as file:
+        file.write(f"{now()}\n")
+
+
+def leave() -> None:
+    """Out, whatever threads a library left running."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
