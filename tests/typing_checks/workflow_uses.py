@@ -110,6 +110,7 @@ async def checkout(ctx: Context, order: Order, urgent: bool = False) -> Receipt:
     assert_type(await ctx.signal("approval", Order), Order)
     assert_type(await ctx.signal("approval", Order, timeout=timedelta(days=3)), Order)
     assert_type(await ctx.all(ctx.invoke(charge, order), ctx.sleep(1)), list[Any])
+    await ctx.all(charge(order), plain(order))
     first = await ctx.any(ctx.invoke(charge, order), ctx.signal("stop"))
     assert_type(first, Completed[Any])
     jobs: JoinSet[Receipt] = ctx.join_set(cancel_rest=True)

@@ -198,3 +198,11 @@ class Uncertain(TaskFailed):
 
 class ClosedError(HoldfastError):
     """The app was closed while something of it was still awaited; what it asked for is not undone."""
+
+
+class NeverAwaitedError(HoldfastError):
+    """A workflow ended with a call that it had made and not awaited, and which therefore never ran."""
+
+
+class TransferError(HoldfastError):
+    """An export cannot be made or taken in; nothing was changed."""

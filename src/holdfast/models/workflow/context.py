@@ -33,7 +33,6 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 log = logging.getLogger("holdfast.workflow")
-Awaited = Promise[T] | SignalPromise[T]
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -104,11 +103,11 @@ class Context:
         """Several calls at once; results in the order in which they come."""
         return JoinSet(self._session, cancel_rest)
 
-    def all(self, *promises: Awaited[Any]) -> Combination[list[Any]]:
+    def all(self, *promises: Awaitable[Any]) -> Combination[list[Any]]:
         """Wait for all of them; their results in the order given, or the first failure in that order."""
         return Combination(self._session, "All", promises)
 
-    def any(self, *promises: Awaited[Any]) -> Combination[Completed[Any]]:
+    def any(self, *promises: Awaitable[Any]) -> Combination[Completed[Any]]:
         """Wait for the first of them: `Completed`, with `.promise` and `.result()`. The others go on."""
         return Combination(self._session, "Any", promises)
 

@@ -116,6 +116,8 @@ class _Next(Generic[T]):
         if not members:
             raise CallNotAllowedError("this join set has no result left to take (JS-6)")
         ids = tuple(members)
+        if not join_set._is_closed:
+            session.watched.update(ids)
         if not session.is_ready("Any", ids):
             yield Wait("Any", ids)
         join_set._is_closed = True

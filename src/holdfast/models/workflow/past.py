@@ -75,6 +75,7 @@ class Past:
         self.children_at_cancel = 0
         self.buffered: dict[str, list[Raw]] = {}  # by name: delivered and not received, oldest first
         self.submitted: dict[str, str] = {}  # by promise: the join set that this run of the body put it into
+        self.watched: set[str] = set()  # calls that a combination or a join set waited for, perhaps among others
         self.journal_bytes = 0
         self.is_fork = False  # its past is a copy, and what is open in it has not been spawned
         self.published: dict[str, Raw] = {}

@@ -13,7 +13,14 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.codec import encode_error
-from holdfast.core.errors import DecodeError, EncodeError, ForeignAwaitError, HoldfastError, PayloadError
+from holdfast.core.errors import (
+    DecodeError,
+    EncodeError,
+    ForeignAwaitError,
+    HoldfastError,
+    NeverAwaitedError,
+    PayloadError,
+)
 from holdfast.core.identity import id_text
 from holdfast.core.status import Status
 from holdfast.models.options import Options
@@ -156,6 +163,8 @@ class Run(InlineCalls):
         if isinstance(error, ForeignAwaitError):
             await self._strand(error)
             return
+        if session.open_calls and (error is None or isinstance(error, ContinueAsNew)):
+            error = session.failure = self._forgotten() or error
         if isinstance(error, ContinueAsNew):
             await self._continue(error)
             return
@@ -177,6 +186,18 @@ class Run(InlineCalls):
             failure = failure_of(error)
             session.conclude(None, failure)
             await self._commit(Status.FAILED, error=encode_failure(failure))
+
+    def _forgotten(self) -> NeverAwaitedError | None:
+        """A body that ends without having awaited a call of its own: nothing would ever run it, or say so."""
+        session = self._session
+        for call in session.open_calls.values():
+            if not call.is_remote and not call.attempt and call.promise_id not in session.watched:
+                name = call.function_name
+                return NeverAwaitedError(
+                    f"{name} was called and never awaited, so it did not run: write `await {name}(...)`, submit it to "
+                    "a join set, or give it a queue, where it runs on its own"
+                )
+        return None
 
     async def _continue(self, again: ContinueAsNew) -> None:
         """End this journal and begin another, in one commit; whoever waits for the result follows."""
