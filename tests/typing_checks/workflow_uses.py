@@ -117,6 +117,7 @@ async def checkout(ctx: Context, order: Order, urgent: bool = False) -> Receipt:
     async with jobs:
         jobs.submit(charge, order)
         jobs.submit(ctx.invoke(plain, order))
+        jobs.submit(plain(order))
         assert_type(await jobs.next(), Completed[Receipt])
         assert_type((await jobs.next()).result(), Receipt)
         assert_type(await jobs.first(2), list[Completed[Receipt]])

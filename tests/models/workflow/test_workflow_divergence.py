@@ -218,7 +218,7 @@ async def moved(ctx: Context, call: Calls, sets: Sequence[int]) -> Any:
     jobs = [ctx.join_set(), ctx.join_set()]
     promises = [call["far"](1), call["far"](2)]
     for promise, owner in zip(promises, sets, strict=True):
-        jobs[owner].submit(promise)  # type: ignore[arg-type]
+        jobs[owner].submit(promise)
     first = (await jobs[0].next()).result()
     go = await ctx.signal("go", int)
     return [first, go]

@@ -9,9 +9,11 @@ import pytest
 from tests.store.postgres.conftest import Connect, Connection
 
 from holdfast.core.errors import ConfigurationError, SchemaTooNewError
+from holdfast.core.status import Status
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.migrate import PACKAGE, ROUTINES, routines, routines_digest
 from holdfast.store.sql import load_text, migrations
+from holdfast.testing.hand import Hand, row, strand
 from holdfast.testing.postgres import PostgresServer
 
 COLUMNS = """
@@ -107,6 +109,31 @@ async def test_routines_of_an_older_release_are_replaced(ledger: PostgresStore, 
     await ledger.open()
     assert await connection.fetchval(f"select xmin::text from {PROC}", f"{schema}.release_keys_1") != before
     assert await connection.fetchval(f"select routines_digest from {schema}.schema_version") == routines_digest()
+
+
+async def test_a_process_of_the_older_release_goes_on_beside_the_new_one(
+    ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect
+) -> None:
+    """A rolling deploy: the older release's routines keep their names, their text and their callers."""
+    old = await connect()
+    await old.execute(
+        f"create function {schema}.resume_0(p_promise bytea) returns boolean language sql as $$ "
+        f"update {schema}.executions set status = 'runnable' where promise = p_promise and status = 'stranded' "
+        "returning true $$; "
+        f"drop function {schema}.resume_1; "
+        f"update {schema}.schema_version set routines = 0, routines_digest = 'older'"
+    )
+    calling = await old.prepare(f"select {schema}.resume_0($1)")
+    hand = await Hand(ledger).start()
+    claims = [await hand.take(row(key)) for key in ("a", "b")]
+    for claim in claims:
+        await hand.apply(claim, strand())
+    newer = PostgresStore(postgres_url, schema=schema)
+    await newer.open()
+    assert await calling.fetchval(claims[0].promise)
+    assert await newer.resume(claims[1].promise)
+    assert {(await hand.view(claim)).status for claim in claims} == {Status.RUNNABLE}
+    await newer.close()
 
 
 def test_every_routine_carries_its_version() -> None:

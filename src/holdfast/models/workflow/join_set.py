@@ -8,7 +8,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
 from holdfast.models.workflow.callee import is_callee
-from holdfast.models.workflow.promise import CallPromise, Completed, Promise, Wait
+from holdfast.models.workflow.promise import CallPromise, Completed, Wait
 from holdfast.models.workflow.session import Session
 
 P = ParamSpec("P")
@@ -33,7 +33,7 @@ class JoinSet(Generic[T]):
         return len(self._members)
 
     @overload
-    def submit(self, call: Promise[T], /) -> CallPromise[T]: ...
+    def submit(self, call: Awaitable[T], /) -> CallPromise[T]: ...
     @overload
     def submit(self, call: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> CallPromise[T]: ...
     def submit(self, call: Any, /, *args: Any, **kwargs: Any) -> CallPromise[T]:
