@@ -31,6 +31,7 @@ from holdfast.web.security import CSRF_FIELD, Role, access_of, csrf_token, may
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
+EVENTS_URL: Final = "/api/v1/events?overview=true"
 
 
 class Link(NamedTuple):
@@ -59,6 +60,8 @@ class Site:
 
     app: App
     operations: Path | None = None  # a folder of operations
+    csrf_token: Callable[[Request], str] = csrf_token
+    may_operate: Callable[[Request], bool] = lambda request: may(request, Role.OPERATE)
 
     async def store(self) -> Store:
         return await self.app.store()
@@ -101,11 +104,11 @@ class Page:
                 base="",
                 navigation=NAVIGATION,
                 csrf_field=CSRF_FIELD,
-                csrf_token=csrf_token(self.request),
-                may_operate=may(self.request, Role.OPERATE),
+                csrf_token=self.site.csrf_token(self.request),
+                may_operate=self.site.may_operate(self.request),
                 has_session=access_of(self.request).via == "session",
                 flash=notice,
-                **{"events_url": "/api/v1/events", "event_names": "message", **values},
+                **{"events_url": EVENTS_URL, **values},
             )
         )
         response = HTMLResponse(text, status_code=status)

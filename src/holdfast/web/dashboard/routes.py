@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 from starlette.datastructures import FormData
@@ -18,7 +17,6 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from holdfast.app import App
 from holdfast.core.errors import HoldfastError
 from holdfast.web.dashboard import actions
 from holdfast.web.dashboard.pages import engine, execution, executions, machines, operations, overview
@@ -51,9 +49,8 @@ ACTIONS: Final[tuple[tuple[str, Act], ...]] = (
 )
 
 
-def routes(app: App, *, operations: Path | None = None) -> list[BaseRoute]:
+def routes(site: Site) -> list[BaseRoute]:
     """The pages, the actions and the static files."""
-    site = Site(app, operations)
     found: list[BaseRoute] = [Route(path, _page(site, show), methods=["GET"]) for path, show in PAGES]
     found += [Route(path, _action(site, act), methods=["POST"]) for path, act in ACTIONS]
     found.append(Mount("/static", _Static(directory=STATIC)))
@@ -101,9 +98,10 @@ async def _shown(site: Site, request: Request, show: Show) -> Response:
 
 
 class _Static(StaticFiles):
-    """Their addresses carry a hash of the content, so a browser may keep them."""
+    """An address that carries a hash of the content may be kept; any other is asked for again."""
 
     def file_response(self, full_path: Any, stat_result: Any, scope: Scope, status_code: int = 200) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        is_hashed = bool(scope.get("query_string"))
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if is_hashed else "no-cache"
         return response

@@ -66,6 +66,7 @@ async def execution(page: Page) -> Response:
         query=_queries(page),
         events=[_event_line(event) for event in events[event_from : event_from + EVENTS_A_PAGE]],
         event_from=event_from,
+        is_journal_open="events" in page.request.query_params,
         events_a_page=EVENTS_A_PAGE,
         event_count=len(events),
         tree=await tree_of(page, view),

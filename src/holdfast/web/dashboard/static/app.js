@@ -88,6 +88,8 @@ function later() {
   if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400);
 }
 
+const EVENTS = ["ended", "stranded", "overview", "journal", "transition", "status"];
+
 function listen() {
   const url = document.body.dataset.events;
   const sign = document.querySelector(".live");
@@ -96,8 +98,10 @@ function listen() {
   const source = new EventSource(url);
   source.addEventListener("open", () => say("on", "live"));
   source.addEventListener("error", () => say("off", "reconnecting"));
-  for (const name of (document.body.dataset.eventNames || "message").split(" ")) source.addEventListener(name, later);
-  source.addEventListener("message", later);
+  for (const name of EVENTS) source.addEventListener(name, later);
+  for (const name of ["end", "gone"]) { // nothing more comes: do not connect again
+    source.addEventListener(name, () => { source.close(); say("none", "ended"); later(); });
+  }
   window.addEventListener("pagehide", () => source.close());
   document.addEventListener("visibilitychange", () => { if (!document.hidden && isWanted) later(); });
 }
