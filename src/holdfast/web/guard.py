@@ -150,7 +150,7 @@ class _Exchange:
             raise Problem(403, "bad-origin", "this was sent by a page of another site")
         if origin is not None and not is_same_origin(origin, self._scope["scheme"], headers.get("host", "")):
             raise Problem(403, "bad-origin", "this was sent by a page of another site")
-        is_browser = origin is not None or site is not None or access.via == "session" or "cookie" in headers
+        is_browser = origin is not None or site is not None or access.via == "session"
         if not is_browser or access.role is None:
             return
         given = headers.get(CSRF_HEADER, "")
@@ -170,7 +170,8 @@ class _Exchange:
             if not any(name == b"cache-control" for name in present):
                 added["cache-control"] = "no-store"
             headers.extend((k.encode(), v.encode()) for k, v in added.items() if k.encode() not in present)
-            if self._new_cookie is not None:
+            is_page = any(k.lower() == b"content-type" and v.startswith(b"text/html") for k, v in headers)
+            if self._new_cookie is not None and is_page:  # programs have no forms
                 cookie = f"{CSRF_COOKIE}={self._new_cookie}; HttpOnly; Path=/; SameSite=Strict"
                 headers.append((b"set-cookie", cookie.encode()))
         await self._send(message)

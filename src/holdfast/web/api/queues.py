@@ -1,0 +1,92 @@
+"""Queues and their limits."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from holdfast.models.options import check_queue
+from holdfast.store.values import QueueSettings
+from holdfast.views import reading, shapes
+from holdfast.web.requests import QueueRequest
+from holdfast.web.security import Role
+from holdfast.web.table import Call, Route
+
+
+class Queues(Struct, frozen=True, kw_only=True):
+    """Every queue that has settings or live executions."""
+
+    queues: list[shapes.Queue]
+
+
+async def list_queues(call: Call) -> Queues:
+    return Queues(queues=await reading.queues(call.store))
+
+
+async def change(call: Call) -> shapes.QueueLimits:
+    body: QueueRequest = call.body
+    given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
+    return await _set(call, given)
+
+
+async def pause(call: Call) -> shapes.QueueLimits:
+    return await _set(call, {"paused": True})
+
+
+async def resume(call: Call) -> shapes.QueueLimits:
+    return await _set(call, {"paused": False})
+
+
+async def _set(call: Call, changes: dict[str, Any]) -> shapes.QueueLimits:
+    name = check_queue(call.part("name"))
+    known = {stats.settings.name: stats.settings for stats in await call.store.queues()}
+    settings = msgspec.structs.replace(known.get(name, QueueSettings(name=name)), **changes)
+    await call.store.configure_queue(settings)
+    return shapes.queue_limits(settings)
+
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/queues",
+        name="list_queues",
+        tag="queues",
+        role=Role.READ,
+        summary="Queues, their settings and what is in them",
+        handler=list_queues,
+        answer=Queues,
+    ),
+    Route(
+        method="PATCH",
+        path="/queues/{name}",
+        name="change_queue",
+        tag="queues",
+        role=Role.ADMIN,
+        summary="Change the settings of a queue",
+        handler=change,
+        body=QueueRequest,
+        answer=shapes.QueueLimits,
+    ),
+    Route(
+        method="POST",
+        path="/queues/{name}/pause",
+        name="pause_queue",
+        tag="queues",
+        role=Role.OPERATE,
+        summary="Let no worker take anything from a queue",
+        handler=pause,
+        answer=shapes.QueueLimits,
+    ),
+    Route(
+        method="POST",
+        path="/queues/{name}/resume",
+        name="resume_queue",
+        tag="queues",
+        role=Role.OPERATE,
+        summary="Open a paused queue again",
+        handler=resume,
+        answer=shapes.QueueLimits,
+    ),
+)

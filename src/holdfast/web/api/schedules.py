@@ -1,0 +1,100 @@
+"""Schedules: what is started when."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from holdfast.core.errors import NotFoundError
+from holdfast.views import reading, shapes
+from holdfast.web.security import Role
+from holdfast.web.table import Call, Route
+
+
+class Schedules(Struct, frozen=True, kw_only=True):
+    """Every schedule."""
+
+    schedules: list[shapes.Schedule]
+
+
+class Deleted(Struct, frozen=True, kw_only=True):
+    """What is gone now."""
+
+    schedule: str
+
+
+async def list_schedules(call: Call) -> Schedules:
+    return Schedules(schedules=await reading.schedules(call.store))
+
+
+async def show(call: Call) -> shapes.Schedule:
+    found = await call.store.schedules(call.part("name"))
+    if not found:
+        raise NotFoundError(f"there is no schedule {call.part('name')!r}")
+    return shapes.schedule(found[0])
+
+
+async def pause(call: Call) -> shapes.Schedule:
+    await call.app.schedules.pause(call.part("name"))
+    return await show(call)
+
+
+async def resume(call: Call) -> shapes.Schedule:
+    await call.app.schedules.resume(call.part("name"))
+    return await show(call)
+
+
+async def trigger(call: Call) -> shapes.Started:
+    handle = await call.app.schedules.trigger(call.part("name"))
+    return shapes.Started(id=str(handle.id), label=handle.label)
+
+
+async def delete(call: Call) -> Deleted:
+    await call.app.schedules.delete(call.part("name"))
+    return Deleted(schedule=call.part("name"))
+
+
+def _route(
+    method: Any, path: str, name: str, role: Role, summary: str, handler: Any, answer: type, **more: Any
+) -> Route:
+    return Route(
+        method=method,
+        path=f"/schedules{path}",
+        name=name,
+        tag="schedules",
+        role=role,
+        summary=summary,
+        handler=handler,
+        answer=answer,
+        **more,
+    )
+
+
+_MISSING: Final = (404,)
+
+ROUTES: Final = (
+    _route("GET", "", "list_schedules", Role.READ, "Every schedule", list_schedules, Schedules),
+    _route("GET", "/{name}", "show_schedule", Role.READ, "One schedule", show, shapes.Schedule, problems=_MISSING),
+    _route(
+        *("POST", "/{name}/pause", "pause_schedule", Role.OPERATE, "No ticks until it is resumed", pause),
+        answer=shapes.Schedule,
+        problems=_MISSING,
+    ),
+    _route(
+        *("POST", "/{name}/resume", "resume_schedule", Role.OPERATE, "Let it tick again", resume),
+        answer=shapes.Schedule,
+        problems=_MISSING,
+    ),
+    _route(
+        *("POST", "/{name}/trigger", "trigger_schedule", Role.OPERATE, "Start it once, now", trigger),
+        answer=shapes.Started,
+        status=201,
+        problems=(404, 409),
+    ),
+    _route(
+        *("DELETE", "/{name}", "delete_schedule", Role.ADMIN, "Forget it; what it has started goes on", delete),
+        answer=Deleted,
+        problems=_MISSING,
+    ),
+)

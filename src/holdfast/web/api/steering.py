@@ -1,0 +1,139 @@
+"""Steering executions: start, signal, cancel, pause, resume, retry, fork."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.models.handle import Handle
+from holdfast.views import shapes
+from holdfast.web.problems import Problem
+from holdfast.web.requests import CancelRequest, ForkRequest, SignalRequest, StartRequest
+from holdfast.web.security import Role
+from holdfast.web.table import Call, Route
+
+
+async def start(call: Call) -> shapes.Started:
+    body: StartRequest = call.body
+    handle = await call.app.start_by_name(
+        body.name,
+        body.input,
+        key=body.key,
+        queue=body.queue,
+        priority=body.priority,
+        partition_key=body.partition_key,
+        delay=body.delay,
+        at=body.at,
+        attributes=body.attributes,
+        deadline=body.deadline,
+    )
+    return _started(handle)
+
+
+async def signal(call: Call) -> shapes.Delivered:
+    body: SignalRequest = call.body
+    handle = await _handle(call)
+    delivery = await handle.signal(body.name, body.payload, dedup_key=body.dedup_key)
+    return shapes.Delivered(id=str(handle.id), label=handle.label, signal=body.name, delivery=delivery)
+
+
+async def cancel(call: Call) -> shapes.Standing:
+    body: CancelRequest = call.body
+    handle = await _handle(call)
+    await handle.cancel(cascade=body.cascade)
+    return await _standing(handle)
+
+
+async def pause(call: Call) -> shapes.Standing:
+    return await _changed(call, "pause")
+
+
+async def resume(call: Call) -> shapes.Standing:
+    return await _changed(call, "resume")
+
+
+async def retry(call: Call) -> shapes.Started:
+    handle = await _handle(call)
+    try:
+        return _started(await handle.retry())
+    except InvalidArgumentError as error:  # it did not fail
+        raise Problem(409, "refused", str(error)) from error
+
+
+async def fork(call: Call) -> shapes.Started:
+    body: ForkRequest = call.body
+    handle = await _handle(call)
+    try:
+        return _started(await handle.fork(body.at))
+    except InvalidArgumentError as error:  # it is no workflow, or has no such event
+        raise Problem(409, "refused", str(error)) from error
+
+
+async def _handle(call: Call) -> Handle[Any]:
+    handle = call.app.handle(call.part("id"))
+    await handle.describe()
+    return handle
+
+
+async def _changed(call: Call, action: str) -> shapes.Standing:
+    handle = await _handle(call)
+    try:
+        await getattr(handle, action)()
+    except InvalidArgumentError as error:  # it has ended
+        raise Problem(409, "refused", str(error)) from error
+    return await _standing(handle)
+
+
+async def _standing(handle: Handle[Any]) -> shapes.Standing:
+    view = await handle.describe()
+    return shapes.Standing(id=str(handle.id), label=handle.label, status=view.status, paused=view.paused)
+
+
+def _started(handle: Handle[Any]) -> shapes.Started:
+    return shapes.Started(id=str(handle.id), label=handle.label)
+
+
+def _steer(path: str, name: str, summary: str, handler: Any, answer: type, **more: Any) -> Route:
+    return Route(
+        method="POST",
+        path=f"/executions/{{id}}{path}",
+        name=name,
+        tag="steering",
+        role=Role.OPERATE,
+        summary=summary,
+        handler=handler,
+        answer=answer,
+        problems=(404, 409),
+        **more,
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        path="/executions",
+        name="start_execution",
+        tag="steering",
+        role=Role.OPERATE,
+        summary="Start a definition by its name; with a key, once",
+        handler=start,
+        body=StartRequest,
+        answer=shapes.Started,
+        status=201,
+        problems=(404, 409),
+    ),
+    _steer("/signals", "send_signal", "Put a signal into its inbox", signal, shapes.Delivered, body=SignalRequest),
+    _steer("/cancel", "cancel_execution", "Cancel it", cancel, shapes.Standing, body=CancelRequest),
+    _steer("/pause", "pause_execution", "Keep it from being worked on", pause, shapes.Standing),
+    _steer("/resume", "resume_execution", "Let a paused or stranded one go on", resume, shapes.Standing),
+    _steer("/retry", "retry_execution", "Try a failed one again, under a new id", retry, shapes.Started, status=201),
+    _steer(
+        "/fork",
+        "fork_execution",
+        "A new one with its past up to an event",
+        fork,
+        shapes.Started,
+        body=ForkRequest,
+        status=201,
+    ),
+)

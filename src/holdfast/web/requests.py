@@ -1,0 +1,130 @@
+"""The shapes of what clients send: bodies and queries, checked before anything is done."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from holdfast.core.status import Status
+from holdfast.models.options import PARTITION_KEY_MAX_CHARS, PRIORITY_HIGHEST, PRIORITY_LOWEST, QUEUE_MAX_CHARS
+
+# No NUL: PostgreSQL keeps none in text.
+_NO_NUL = r"^[^\u0000]*$"
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NO_NUL)]
+QueueName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=QUEUE_MAX_CHARS, pattern=_NO_NUL)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=315_360_000)]
+Cursor: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,18}$", description="Of the page before")]
+Priority: TypeAlias = Annotated[int, Meta(ge=PRIORITY_LOWEST, le=PRIORITY_HIGHEST, description="Smaller is earlier")]
+PartitionKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=PARTITION_KEY_MAX_CHARS, pattern=_NO_NUL)]
+Moment: TypeAlias = Annotated[datetime, Meta(tz=True, description="Not before then")]
+Scalar: TypeAlias = str | int | float | bool
+IdPrefix: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9a-fA-F]{4,64}(\.[0-9]{1,9})*$",
+        max_length=400,
+        description="An id, or any prefix of one (at least four digits) that fits no other execution",
+    ),
+]
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class ListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to list; every given parameter narrows."""
+
+    status: Annotated[list[Status], Meta(description="May be repeated")] = []
+    name: Annotated[Text | None, Meta(description="Of this definition")] = None
+    queue: QueueName | None = None
+    kind: Annotated[Text | None, Meta(description="workflow, task, machine, flow or batch")] = None
+    parent: IdPrefix | None = None
+    where: Annotated[
+        list[Annotated[str, Meta(pattern=r"^[^=\u0000]+=[^\u0000]*$", max_length=1_000)]],
+        Meta(description="An attribute, `name=value`; may be repeated. A value that is a JSON scalar is taken as one"),
+    ] = []
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+    cursor: Cursor | None = None
+
+
+class PageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+    cursor: Cursor | None = None
+
+
+class JournalQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events."""
+
+    after: Annotated[int, Meta(ge=-1, le=2**53, description="Only events with a higher sequence")] = -1
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+
+
+class StreamQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stream of the whole ledger tells."""
+
+    status: Annotated[list[Status], Meta(description="Only ends with these statuses; may be repeated")] = []
+    name: Annotated[Text | None, Meta(description="Only of this definition")] = None
+    overview: Annotated[bool, Meta(description="An event `overview` too, when it has changed")] = False
+
+
+class StartRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to start, with what, and how."""
+
+    name: Annotated[Text, Meta(description="Of a definition that workers have registered")]
+    input: Annotated[Any, Meta(description="An object of a function's arguments by name; a machine's state")] = None
+    key: Annotated[Text | None, Meta(description="The same name and key is the same execution, for ever")] = None
+    queue: QueueName | None = None
+    priority: Priority | None = None
+    partition_key: PartitionKey | None = None
+    delay: Annotated[Seconds, Meta(description="Seconds from now")] = 0.0
+    at: Moment | None = None
+    attributes: dict[str, Scalar] | None = None
+    deadline: Annotated[Seconds | None, Meta(description="So long after its start its cancel is requested")] = None
+
+
+class SignalRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal to deliver."""
+
+    name: Text
+    payload: Any = None
+    dedup_key: Annotated[Text | None, Meta(description="A key that was seen before is not delivered again")] = None
+
+
+class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a cancel goes."""
+
+    cascade: Annotated[bool, Meta(description="With all its descendants")] = False
+
+
+class ForkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to fork."""
+
+    at: Annotated[int, Meta(ge=0, le=2**53, description="The sequence of the last event that the fork has too")]
+
+
+class QueueRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a queue; what is left out stays as it is, null lifts a limit."""
+
+    paused: bool | UnsetType = UNSET
+    concurrency: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType | None = UNSET
+    rate: Annotated[float, Meta(gt=0, le=1e9)] | UnsetType | None = UNSET
+    rate_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] | UnsetType = UNSET
+
+
+def attributes_of(where: list[str]) -> dict[str, Scalar]:
+    """`name=value` pairs: a value that reads as a JSON number, true or false is one; in quotes it is text."""
+    found: dict[str, Scalar] = {}
+    for pair in where:
+        name, _, text = pair.partition("=")
+        try:
+            value = msgspec.json.decode(text.encode())
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            value = text
+        found[name] = value if isinstance(value, (str, int, float, bool)) else text
+    return found

@@ -1,0 +1,214 @@
+"""The application, and how it is served.
+
+`build` makes a Starlette application of an app, a store or a URL: `/api/v1`, `/metrics`, `/health`, `/ready`, and the
+dashboard at `/`. `serve` runs it with uvicorn on the running event loop, so that a worker may share the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.routing import Route as StarletteRoute
+
+from holdfast.app import App
+from holdfast.core.errors import HoldfastError
+from holdfast.store.base import Store
+from holdfast.web import login, openapi
+from holdfast.web.api import ROUTES
+from holdfast.web.guard import BODY_MAX_BYTES, Guard, http_problem
+from holdfast.web.metrics import Metrics
+from holdfast.web.problems import Problem
+from holdfast.web.security import TOKENS_VARIABLE, Role, Tokens, check_binding, csrf_token, may, require
+from holdfast.web.streams import Streams
+from holdfast.web.table import JSON, PREFIX, Call, Route, read_body, read_query, respond
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8420
+APP_NAME: Final = "holdfast-web"
+DRAIN_SECONDS: Final = 5
+
+
+def build(
+    source: App | Store | str,
+    *,
+    tokens: Tokens | None = None,
+    operations: Path | None = None,
+    body_max_bytes: int = BODY_MAX_BYTES,
+    streams: Streams | None = None,
+    dashboard: bool = True,
+) -> Starlette:
+    """The application. An app that is handed in stays its owner's to close; a store or URL is opened anew here.
+
+    Without `tokens` everything is open, but only to requests for a name of loopback: see `security`. `operations` is
+    a folder of operations for the dashboard.
+    """
+    app = source if isinstance(source, App) else App(APP_NAME, source if isinstance(source, str) else source.sibling())
+    known = tokens if tokens is not None else Tokens()
+    live = streams if streams is not None else Streams()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            live.close()
+            if app is not source:
+                await app.close()
+
+    routes: list[BaseRoute] = [
+        StarletteRoute("/health", _health, methods=["GET"]),
+        StarletteRoute("/ready", _ready(app), methods=["GET"]),
+        StarletteRoute("/metrics", _metrics(app), methods=["GET"]),
+        *login.routes(known),
+        Mount(PREFIX, routes=[_openapi_route(), *(_api_route(route, app, live) for route in ROUTES)]),
+    ]
+    if dashboard:
+        routes += _dashboard(app, operations)
+    built = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, known, body_max_bytes=body_max_bytes)],
+        exception_handlers={HTTPException: _raise_http, HoldfastError: _raise},
+    )
+    built.state.streams = live
+    return built
+
+
+def tokens_from_environment() -> Tokens:
+    """Of `HOLDFAST_TOKENS`: `read:<token>,admin:<token>`."""
+    return Tokens.parse(os.environ.get(TOKENS_VARIABLE, ""))
+
+
+async def serve(
+    source: App | Store | str,
+    *,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    tokens: Tokens | None = None,
+    operations: Path | None = None,
+    handle_signals: bool = True,
+) -> None:
+    """Serve until SIGINT or SIGTERM, or until cancelled. `ConfigurationError` off loopback without a token.
+
+    Tokens are those of `HOLDFAST_TOKENS` unless given. With `handle_signals=False` the caller's own handlers stay.
+    """
+    known = tokens if tokens is not None else tokens_from_environment()
+    check_binding(host, known)
+    server = make_server(build(source, tokens=known, operations=operations), host, port)
+    if not handle_signals:
+        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    try:
+        await server.serve()
+    except SystemExit as error:  # uvicorn's way to say that the port is taken
+        raise HoldfastError(f"could not serve on {host}:{port}: is something else listening there?") from error
+
+
+class Server(uvicorn.Server):
+    """Ends the open streams when it is told to stop: it would wait for them otherwise."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.end_streams()
+        super().handle_exit(sig, frame)
+
+    def stop(self) -> None:
+        """From inside the process, as a signal does it from outside."""
+        self.end_streams()
+        self.should_exit = True
+
+    def end_streams(self) -> None:
+        application: Any = self.config.app
+        application.state.streams.close()
+
+
+def make_server(application: Starlette, host: str, port: int) -> Server:
+    return Server(
+        uvicorn.Config(
+            application,
+            host=host,
+            port=port,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+        )
+    )
+
+
+# ---------------------------------------------------------------------- the routes
+
+
+def _api_route(route: Route, app: App, streams: Streams) -> StarletteRoute:
+    async def endpoint(request: Request) -> Response:
+        if route.role is not None:
+            require(request, route.role)
+        query = read_query(route, request)
+        body = None if route.body is None else await read_body(route.body, request)
+        call = Call(request, app, await app.store(), streams, query, body)
+        return await respond(route, call)
+
+    return StarletteRoute(route.path, endpoint, methods=[route.method], name=route.name)
+
+
+def _openapi_route() -> StarletteRoute:
+    text = msgspec.json.encode(openapi.document(ROUTES))
+
+    async def endpoint(_: Request) -> Response:
+        return Response(text, media_type=JSON)
+
+    return StarletteRoute("/openapi.json", endpoint, methods=["GET"])
+
+
+async def _health(_: Request) -> Response:
+    """The process lives; nothing is asked of the ledger."""
+    return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+def _ready(app: App) -> Any:
+    async def endpoint(_: Request) -> Response:
+        """The ledger answers; else 503."""
+        await (await app.store()).now_us()
+        return Response(b'{"status":"ready"}', media_type=JSON)
+
+    return endpoint
+
+
+def _metrics(app: App) -> Any:
+    metrics = Metrics()
+
+    async def endpoint(request: Request) -> Response:
+        require(request, Role.READ)
+        return Response(await metrics.render(await app.store()), media_type=metrics.media_type)
+
+    return endpoint
+
+
+def _dashboard(app: App, operations: Path | None) -> list[BaseRoute]:
+    from holdfast.web.dashboard.render import Site
+    from holdfast.web.dashboard.routes import routes
+
+    site = Site(app, operations, csrf_token, lambda request: may(request, Role.OPERATE))
+    return list(routes(site))
+
+
+def _raise(_: Request, error: Exception) -> Response:
+    raise error  # to the guard, which answers it
+
+
+def _raise_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    problem: Problem = http_problem(error)
+    raise problem
