@@ -2,7 +2,8 @@
 
 A page is a program: its blocks run in order, in one module, with `await` at the top level as in `python -m asyncio`.
 What a line prints stands behind it as `# -> text`, and is compared. A block that begins with a file name is a program
-of its own: `# orders.py` is run as a script, `# test_orders.py` with pytest.
+of its own: `# orders.py` is run as a script, `# test_orders.py` with pytest. The pages of a section run in one process,
+each on a ledger of its own. Code of other systems stands in blocks of the language `py`, which are not run.
 """
 
 from __future__ import annotations
@@ -10,26 +11,30 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import faulthandler
 import inspect
 import io
+import os
 import re
 import signal
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.cli.databases import postgres_database
+from holdfast import App
+from tests.cli.databases import execute, postgres_database
 from tests.cli.processes import TIMEOUT_SECONDS, environment, in_pipe
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 # Its blocks are fragments beside complete programs, which are examples/operation_*.py and run in their own tests.
-FRAGMENTS = {"operations.md"}
+FRAGMENTS = {"several-processes.md"}
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# ([a-z_]+\.py)\n")
@@ -73,11 +78,10 @@ def _name(value: object) -> str:
     return f"{value.page.name}-{value.file_name}" if isinstance(value, Block) else getattr(value, "name", str(value))
 
 
-RUNNING_PAGES = [
-    page
-    for page in PAGES
-    if page.name not in FRAGMENTS and any(block.file_name is None for block in python_blocks(page))
-]
+SECTIONS: dict[str, list[Path]] = {}
+for _page in PAGES:
+    if _page.name not in FRAGMENTS and any(block.file_name is None for block in python_blocks(_page)):
+        SECTIONS.setdefault("top" if _page.parent in (ROOT, DOCS) else _page.parent.name, []).append(_page)
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +90,12 @@ def docs_postgres(postgres_url: str) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("page", RUNNING_PAGES, ids=_name)
-def test_a_page_runs_from_top_to_bottom(page: Path, backend: str, docs_postgres: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_pages_of_a_section_run_from_top_to_bottom(
+    section: str, backend: str, docs_postgres: str, tmp_path: Path
+) -> None:
     database = str(tmp_path / "ledger.db") if backend == "sqlite" else docs_postgres
-    command = [sys.executable, "-W", "error", "-m", "tests.test_docs", str(page)]
+    command = [sys.executable, "-W", "error", "-m", "tests.test_docs", *map(str, SECTIONS[section])]
     ran = in_pipe(command, folder=tmp_path, database=database, extra={"PYTHONPATH": str(ROOT)})
     assert ran.code == 0, ran.out + ran.err
 
@@ -138,6 +144,9 @@ def test_fragments_are_at_least_python() -> None:
 
 def test_links_between_pages_lead_somewhere() -> None:
     pages = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+    # Pages are published as a site, which knows nothing outside docs/.
+    outside = [page for page in PAGES if page.parent != ROOT and "](../../" in page.read_text(encoding="utf-8")]
+    assert not outside
     links = [
         (page, path, anchor)
         for page in pages
@@ -160,32 +169,57 @@ def _leads_somewhere(page: Path, path: str, anchor: str) -> bool:
 def test_every_command_is_documented() -> None:
     from holdfast.cli.main import COMMANDS
 
-    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    (page,) = DOCS.rglob("cli.md")
+    text = page.read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"holdfast {name}" not in text] == []
 
 
-# ---------------------------------------------------------------------- running a page: python -m tests.test_docs PAGE
+# ------------------------------------------------------------------ running pages: python -m tests.test_docs PAGE...
 
 
-async def run_page(page: Path) -> None:
+async def run_pages(pages: Sequence[Path]) -> None:
+    for page in pages:
+        await _empty(os.environ["HOLDFAST_DATABASE"])
+        await _run_page(page)
+    faulthandler.cancel_dump_traceback_later()
+
+
+async def _empty(database: str) -> None:
+    """Each page begins with a new ledger, as its reader does."""
+    if database.startswith("postgresql"):
+        await execute(database, "drop schema if exists holdfast cascade")
+    else:
+        for leftover in Path(database).parent.glob(f"{Path(database).name}*"):
+            leftover.unlink()
+
+
+async def _run_page(page: Path) -> None:
     module = types.ModuleType("page")
     sys.modules[module.__name__] = module
     for block in python_blocks(page):
         if block.file_name is None:
             await _run_block(block, module)
+    for value in list(vars(module).values()):
+        if isinstance(value, App):
+            await value.close()
 
 
 async def _run_block(block: Block, module: types.ModuleType) -> None:
     where = f"{block.page.name}:{block.line}"
+    faulthandler.dump_traceback_later(TIMEOUT_SECONDS - 5, exit=True)
     code = compile(block.text, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        running = eval(code, module.__dict__)
-        if inspect.iscoroutine(running):
-            await running
+    try:
+        with contextlib.redirect_stdout(printed):
+            running = eval(code, module.__dict__)
+            if inspect.iscoroutine(running):
+                await running
+    except BaseException:
+        print(f"{where} failed", file=sys.stderr)
+        raise
     if printed.getvalue().splitlines() != block.promised:
         sys.exit(f"{where} promises {block.promised} and prints {printed.getvalue().splitlines()}")
 
 
 if __name__ == "__main__":
-    asyncio.run(run_page(Path(sys.argv[1])))
+    asyncio.run(run_pages([Path(page) for page in sys.argv[1:]]))

@@ -15,14 +15,14 @@ import asyncpg
 def postgres_database(server_url: str) -> Iterator[str]:
     """The URL of a new database on this server, dropped at the end."""
     name = f"holdfast_cli_{secrets.token_hex(4)}"
-    asyncio.run(_execute(server_url, f"create database {name}"))
+    asyncio.run(execute(server_url, f"create database {name}"))
     try:
         yield urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
     finally:
-        asyncio.run(_execute(server_url, f"drop database {name} with (force)"))
+        asyncio.run(execute(server_url, f"drop database {name} with (force)"))
 
 
-async def _execute(url: str, statement: str) -> None:
+async def execute(url: str, statement: str) -> None:
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(statement)

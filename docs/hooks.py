@@ -1,0 +1,94 @@
+"""What the site takes from the program itself: the public names, the errors and the commands.
+
+A page asks for it with a line of its own: `<!-- holdfast: names -->`, `errors` or `commands`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+
+import holdfast
+from holdfast.cli.main import COMMANDS
+from holdfast.cli.main import holdfast as program
+from holdfast.core import errors
+
+# Beside what Python programs import, grouped as a reader looks for it; the rest of `__all__` follows.
+GROUPS = {
+    "The app": ["App", "Handle", "Collision", "resource"],
+    "Workflows": [
+        "Workflow",
+        "Context",
+        "Task",
+        "current",
+        "JoinSet",
+        "Promise",
+        "Completed",
+        "RetryPolicy",
+        "HttpResponse",
+    ],
+    "Machines": [
+        *("Machine", "step", "MachineContext", "ReceivedSignal", "ChildResult", "Outcome"),
+        *("Next", "Replay", "Await", "ScheduleChildren", "Done", "Stop", "Child", "Unique"),
+    ],
+}
+
+
+def grouped_names() -> dict[str, list[str]]:
+    """Every public name, in the group that it is shown in."""
+    groups = {title: [name for name in names if name in holdfast.__all__] for title, names in GROUPS.items()}
+    shown = {name for names in groups.values() for name in names}
+    groups["More"] = [name for name in holdfast.__all__ if name not in shown]
+    return groups
+
+
+def names() -> str:
+    lines = []
+    for title, found in grouped_names().items():
+        lines.append(f"## {title}\n")
+        lines += [f"::: holdfast.{name}\n" for name in found]
+    return "\n".join(lines)
+
+
+def error_classes() -> list[type[BaseException]]:
+    found = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, BaseException)]
+    return [value for value in found if value.__module__ == errors.__name__]
+
+
+def error_list() -> str:
+    lines = ["| error | is a | |", "|---|---|---|"]
+    for error in error_classes():
+        bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+        lines.append(f"| `{error.__name__}` | {bases} | {' '.join((inspect.getdoc(error) or '').split())} |")
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    context = click.Context(program, info_name="holdfast")
+    return "\n".join(_command(program.get_command(context, name), context, name, 2) for name in COMMANDS)
+
+
+def _command(command: click.Command | None, parent: click.Context, name: str, level: int) -> str:
+    assert command is not None
+    context = click.Context(command, info_name=name, parent=parent)
+    text = f"{'#' * level} {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        text += "".join(
+            "\n" + _command(command.get_command(context, inner), context, inner, level + 1)
+            for inner in command.list_commands(context)
+        )
+    return text
+
+
+MADE = {"names": names, "errors": error_list, "commands": commands}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """MkDocs calls it with the text of each page."""
+    for mark, make in MADE.items():
+        line = f"<!-- holdfast: {mark} -->"
+        if line in markdown:
+            markdown = markdown.replace(line, make())
+    return markdown
