@@ -1,0 +1,430 @@
+"""Works on a leased chunk: begins its items, settles their outcomes in the ledger, and marks both in the store.
+
+A mark is one commit: what was begun and what has ended since the last one. An item runs only after the commit that says
+that it is in flight; so whoever takes the chunk over after a crash knows which items may have run, and no others lose
+an attempt (ruling D3). About a quarter of a second of work is begun ahead, and marked at least twice a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from concurrent.futures import Executor
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.core.codec import encode_error
+from holdfast.core.errors import LedgerError, PayloadError
+from holdfast.core.identity import PromiseId
+from holdfast.core.sequence import FailClass, SequenceLedger, State
+from holdfast.core.sequence.states import CANCEL, SKIP
+from holdfast.core.status import Status
+from holdfast.engine.lifespan import Resources
+from holdfast.engine.runner import Engine
+from holdfast.models.batch.definition import CHUNK_KIND, Batch, BatchRegistry, Skip
+from holdfast.models.batch.items import (
+    MESSAGE_MAX_CHARS,
+    Note,
+    keep_inputs,
+    note_error,
+    read_input,
+    read_notes,
+    read_results,
+    write_notes,
+    write_results,
+)
+from holdfast.models.batch.packing import pack, unpack
+from holdfast.models.batch.pool import Pool
+from holdfast.store.batches import INTAKE, ChunkView, Counters, MarkItems
+from holdfast.store.effects import AdvanceExecution, DeliverSignal, Effect
+from holdfast.store.values import ExecutionClaim, NewSignal
+
+MARK_SECONDS: Final = 0.5
+_OWNER_BITS: Final = 0x7FFF_FFFF
+
+
+class ChunkState(Struct, frozen=True):
+    """The state of a chunk's row."""
+
+    first: int
+    count: int
+
+
+_decode = msgspec.json.Decoder(ChunkState).decode
+_raws = msgspec.json.Decoder(list[Raw]).decode
+
+
+class ChunkRunner:
+    """Implements `engine.runner.Runner` for the chunks of every batch of one app."""
+
+    kind = CHUNK_KIND
+
+    def __init__(self, registry: BatchRegistry) -> None:
+        self._registry = registry
+        self._pools: dict[int, Pool] = {}
+        self.background: set[asyncio.Task[Any]] = set()
+
+    @property
+    def handlers(self) -> Collection[int]:
+        return self._registry.by_chunk_handler.keys()
+
+    def check(self, resources: Resources) -> None:
+        for batch in self._registry.by_chunk_handler.values():
+            for _, wanted in batch.resources:
+                resources.need(wanted, by=batch.name)
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+    async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
+        batch = self._registry.by_chunk_handler[claim.handler]
+        pool = self._pools.get(claim.handler)
+        if pool is None:
+            pool = self._pools[claim.handler] = Pool(batch)
+        await ChunkRun(self, batch, pool, claim, engine).go()
+
+
+class ChunkRun:
+    """One claim of a chunk. `values`, `resources` and `threads` are what the lanes of the pool need."""
+
+    def __init__(
+        self, runner: ChunkRunner, batch: Batch[Any, Any], pool: Pool, claim: ExecutionClaim, engine: Engine
+    ) -> None:
+        self._runner = runner
+        self._batch = batch
+        self._pool = pool
+        self._claim = claim
+        self._engine = engine
+        state = _decode(claim.state)
+        self.first, self._count = state.first, state.count
+        assert claim.parent is not None, "a chunk is the child of its run"
+        self._run = claim.parent
+        self.run_text = str(PromiseId.from_bytes(claim.parent))
+        self.values: list[Any] = []
+        self.resources: dict[str, Any] = {
+            name: engine.resources.need(wanted, batch.name) for name, wanted in batch.resources
+        }
+        self._owner = claim.epoch & _OWNER_BITS or 1
+        self._time_base = engine.now()
+        self._changed = asyncio.Event()
+        self._unfinished = 0  # items that are begun and have not ended
+        self._is_dirty = False
+        self._marked_at = self._time_base
+        self._prefix = 0
+        self._is_latched = False
+        self._force_at: float | None = None
+        self._cautious: list[int] = []
+        self._ok: list[int] = []
+        self._skips: list[tuple[int, str]] = []
+        self._failures: list[tuple[int, FailClass, Note]] = []
+        self._broken: Exception | None = None
+
+    @property
+    def threads(self) -> Executor:
+        return self._engine.threads
+
+    def attempt(self, place: int) -> int:
+        """From 1."""
+        return self._ledger.attempts(self.first + place) + 1
+
+    # ------------------------------------------------------------------ what the lanes tell
+
+    def succeeded(self, place: int, value: Any) -> None:
+        if self._batch.needs_results:
+            try:
+                text = self._batch.result.encode(value, max_bytes=self._batch.payload_limit)
+            except PayloadError as error:
+                self._fail(place, FailClass.PERMANENT, note_error(error))
+                return
+            self._results[place] = Raw(text.encode())
+        self._ok.append(place)
+        self._finished()
+
+    def skipped(self, place: int, skip: Skip) -> None:
+        self._skips.append((place, str(skip.reason)[:MESSAGE_MAX_CHARS]))
+        self._finished()
+
+    def failed(self, place: int, error: Exception) -> None:
+        is_retryable = self._batch.is_retryable(error) and not isinstance(error, PayloadError)
+        self._fail(place, FailClass.RETRYABLE if is_retryable else FailClass.PERMANENT, note_error(error))
+
+    def cut_off(self, place: int, fail_class: FailClass, why: str) -> None:
+        self._fail(place, fail_class, Note(why, "TimeoutError"))
+
+    def _fail(self, place: int, fail_class: FailClass, note: Note) -> None:
+        self._failures.append((place, fail_class, note))
+        self._finished()
+
+    def _finished(self) -> None:
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            self._changed.set()
+
+    def break_down(self, error: Exception) -> None:
+        self._broken = error
+        self._changed.set()
+
+    def stir(self) -> None:
+        """There is room in the pool."""
+        self._changed.set()
+
+    # ------------------------------------------------------------------ one claim
+
+    async def go(self) -> None:
+        found = await self._engine.store.batch_chunks(self._run, self.first, 1, "whole")
+        if not found or found[0].first != self.first:  # its run was deleted
+            await self._engine.commit(self._claim, AdvanceExecution(status=Status.CANCELLED))
+            return
+        self._engine.watch(self._claim, self._on_stir)
+        try:
+            self._open(found[0])
+            await self._work()
+        except LedgerError as error:
+            # D10: the chunk fails with the report, and its run with it.
+            self._pool.forget(self)
+            record = encode_error(error, kind="internal")
+            await self._engine.commit(self._claim, AdvanceExecution(status=Status.FAILED, error=record))
+        finally:
+            self._engine.watch(self._claim, None)
+            self._pool.forget(self)
+
+    def _open(self, chunk: ChunkView) -> None:
+        batch = self._batch
+        self._chunk = chunk
+        lease_ms = max(1, round(batch.lease_seconds * 1000))
+        now_ms = self._now_ms()
+        self._ledger = SequenceLedger(lease_ms=lease_ms, now_ms=now_ms, base=self.first, retry=batch.guard)
+        self._ledger.load(unpack(self.first, chunk.states or b"", chunk.attempts))
+        self._notes = read_notes(chunk.notes)
+        self._results: list[Raw | None] = read_results(chunk.results, chunk.count) if batch.needs_results else []
+        self._marked = self._counters()
+        self._prefix = chunk.prefix
+        if self._claim.cancel_requested:
+            self._latch()
+        self._read_values(chunk)
+
+    def _read_values(self, chunk: ChunkView) -> None:
+        if chunk.inputs is None or chunk.ended == chunk.count:
+            return
+        try:
+            self.values = self._batch.list_codec.decode(chunk.inputs)
+        except PayloadError:
+            # One that today's code cannot read must not take the others with it.
+            self.values = [read_input(self._batch.codec, raw) for raw in _raws(chunk.inputs)]
+
+    async def _work(self) -> None:
+        ledger = self._ledger
+        if reclaimed := ledger.reclaim(self._now_ms()):
+            for decision in reclaimed:
+                if decision.state is State.TERMINAL_FAIL:
+                    self._notes[decision.seq - self.first] = Note("its worker was lost", "LeaseLostError")
+            if not await self._mark(Status.EXECUTING, progress=True):
+                return
+        while True:
+            if self._broken is not None:
+                raise self._broken
+            self._settle()
+            if self._is_latched:
+                self._cancel_rest()
+            counted = ledger.counters()
+            if counted.unseen + counted.dispatched + counted.in_flight == 0:
+                await self._mark(Status.DONE)
+                return
+            may_begin = not self._is_latched and self._engine.may_keep(self._claim, 0, self._engine.now())
+            places = self._take() if may_begin else []
+            if places or self._is_mark_due():
+                if not await self._mark(Status.EXECUTING):
+                    return
+                self._pool.push(self, places)
+            elif self._unfinished == 0 and not may_begin:
+                await self._mark(Status.RUNNABLE)
+                return
+            else:
+                await self._wait(may_begin)
+
+    # ------------------------------------------------------------------ the ledger
+
+    def _take(self) -> list[int]:
+        """Begin what there is room for: the places, in flight from now on."""
+        room = self._pool.room()
+        if not room:
+            return []
+        ledger, now_ms = self._ledger, self._now_ms()
+        begun: list[int] = []
+        for run in ledger.take(self._owner, now_ms, limit=room):
+            # A run is of free items, which have failed before, or of fresh ones: never of both.
+            for part in [run] if ledger.attempts(run.start) == 0 else self._without_suspects(run):
+                ledger.begin_range(part.start, part.stop, self._owner, now_ms)
+                begun.extend(range(part.start - self.first, part.stop - self.first))
+        if not begun and self._cautious and not self._unfinished:
+            place = self._cautious.pop(0)
+            ledger.begin(self.first + place, self._owner, now_ms)
+            begun.append(place)
+        self._unfinished += len(begun)
+        if begun:
+            self._pool.reserve(self, len(begun))
+        return begun
+
+    def _without_suspects(self, run: range) -> list[range]:
+        """An item that lost its worker before runs alone at its last chance: should it bring down this one too, no
+        innocent bystander fails with it."""
+        last = self._batch.guard.max_attempts - 1
+        bold = []
+        for seq in run:
+            if self._ledger.attempts(seq) >= last and self._ledger.outcome(seq)[1] == FailClass.LEASE_EXPIRED:
+                self._cautious.append(seq - self.first)
+            else:
+                bold.append(range(seq, seq + 1))
+        return bold
+
+    def _settle(self) -> None:
+        """What the lanes told since the last time, into the ledger."""
+        if not (self._ok or self._skips or self._failures):
+            return
+        self._is_dirty = True
+        ledger, owner, first, now_ms = self._ledger, self._owner, self.first, self._now_ms()
+        for start, stop in runs_of(self._ok):
+            ledger.finish_range(first + start, first + stop, owner, now_ms)
+        for place, reason in self._skips:
+            ledger.finish(first + place, owner, now_ms, SKIP)
+            if reason:
+                self._notes[place] = Note(reason)
+        for place, fail_class, note in self._failures:
+            delay_ms = self._delay_ms(place) if fail_class is not FailClass.LEASE_EXPIRED else 0
+            if not ledger.fail(first + place, owner, now_ms, fail_class, delay_ms=delay_ms):
+                self._notes[place] = note
+        self._ok, self._skips, self._failures = [], [], []
+
+    def _delay_ms(self, place: int) -> int:
+        policy = self._batch.retry
+        wait = policy.backoff_seconds(self.attempt(place)) * (1 - policy.jitter * self._engine.random())
+        return round(wait * 1000)
+
+    def _counters(self) -> Counters:
+        counted = self._ledger.counters()
+        return Counters(
+            counted.unseen + counted.dispatched,
+            counted.in_flight,
+            counted.succeeded,
+            counted.skipped,
+            counted.failed,
+            counted.cancelled,
+            counted.retries,
+        )
+
+    # ------------------------------------------------------------------ the store
+
+    def _is_mark_due(self) -> bool:
+        if not self._is_dirty:
+            return False
+        return self._unfinished == 0 or self._engine.now() - self._marked_at >= MARK_SECONDS
+
+    async def _mark(self, status: Status, *, progress: bool = False) -> bool:
+        """Commit where the items are. False: the lease is gone, or was given up."""
+        counters = self._counters()
+        segment = self._ledger.export(self.first, self.first + self._count)
+        states, attempts = pack(segment)
+        prefix = self._ledger.lane.ready().stop - self.first
+        is_final = status is Status.DONE
+        mark = MarkItems(
+            first=self.first,
+            states=states,
+            attempts=attempts,
+            prefix=prefix,
+            changed=counters.minus(self._marked),
+            notes=write_notes(self._notes),
+            results=write_results(self._results) if self._batch.needs_results else None,
+            inputs=keep_inputs(self._chunk.inputs, states) if is_final else None,
+            is_final=is_final,
+        )
+        # Marks on the way are no progress to the store: so a pause waits until what was begun has ended.
+        has_progress = progress or status is not Status.EXECUTING
+        advance = AdvanceExecution(status=status, attempt=self._claim.attempt, progress=has_progress)
+        effects: list[Effect] = [advance, mark]
+        if prefix > self._prefix and not is_final:  # the lane may move; the end of a chunk is reported anyway
+            effects.append(DeliverSignal(NewSignal(self._run, INTAKE, "null")))
+        receipt = await self._engine.commit(self._claim, *effects)
+        if not receipt.applied:
+            return False
+        self._marked, self._prefix = counters, prefix
+        self._is_dirty, self._marked_at = False, self._engine.now()
+        if receipt.cancel_requested:
+            self._latch()
+        return receipt.status is Status.EXECUTING
+
+    async def _wait(self, may_begin: bool) -> None:
+        """Until something has changed, or a time has come."""
+        loop, now = asyncio.get_running_loop(), self._engine.now()
+        self._changed.clear()
+        due = [self._marked_at + MARK_SECONDS] if self._unfinished else []
+        if may_begin and not self._pool.room():
+            self._pool.want(self)
+        ready_ms = self._ledger.next_ready_ms
+        if ready_ms is not None:
+            due.append(now + max(0.001, (ready_ms - self._now_ms()) / 1000))
+        if self._force_at is not None:
+            due.append(self._force_at)
+        # Draining, and urgent work that waits, are looked for; nobody tells.
+        timer = loop.call_later(max(0.0, min([*due, now + MARK_SECONDS]) - now), self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
+
+    def _now_ms(self) -> int:
+        return self._claim.picked_at_us // 1000 + round((self._engine.now() - self._time_base) * 1000)
+
+    # ------------------------------------------------------------------ cancelling
+
+    def _latch(self) -> None:
+        if not self._is_latched:
+            self._is_latched = True
+            self._claim.cancel_requested = True
+            self._force_at = self._engine.now() + self._batch.grace_seconds
+            self._changed.set()
+
+    def _cancel_rest(self) -> None:
+        """What has not begun at once; what runs after its grace (rules 6 and 7)."""
+        now_ms = self._now_ms()
+        if not self._ledger.latched:
+            self._is_dirty |= self._ledger.cancel(self._owner, now_ms) > 0
+        ended = self._pool.withdraw(self)
+        if self._force_at is not None and self._engine.now() >= self._force_at:
+            ended += self._pool.cut(self)
+            self._force_at = None
+        for place in ended:
+            self._ledger.finish(self.first + place, self._owner, now_ms, CANCEL)
+            self._unfinished -= 1
+            self._is_dirty = True
+
+    def _on_stir(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._latch_if_cancelled())
+        self._runner.background.add(task)
+        task.add_done_callback(self._runner.background.discard)
+
+    async def _latch_if_cancelled(self) -> None:
+        view = await self._engine.store.get(self._claim.promise)
+        if view is not None and view.cancel_requested:
+            self._latch()
+
+
+def runs_of(places: list[int]) -> list[tuple[int, int]]:
+    """Places as stretches [start, stop), in order."""
+    if not places:
+        return []
+    places.sort()
+    if places[-1] - places[0] == len(places) - 1 and len(set(places)) == len(places):
+        return [(places[0], places[-1] + 1)]
+    found: list[tuple[int, int]] = []
+    start = before = places[0]
+    for place in places[1:]:
+        if place != before + 1:
+            found.append((start, before + 1))
+            start = place
+        before = place
+    found.append((start, before + 1))
+    return found

@@ -1,0 +1,247 @@
+"""The items of one batch that a worker works on at once: `concurrency` lanes over one queue, of whatever chunk.
+
+A lane is an asyncio task that runs item after item, so that an item costs no task of its own. What hangs is cut off: by
+`timeout`, which bounds an item, or by `lease`, which its own ticks renew (ruling D9). A lane that was cut off is given
+up at once, whatever the code in it still does, and another takes its place: its late answer changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.sequence import FailClass
+from holdfast.models.batch.definition import Batch, Skip
+from holdfast.models.batch.items import Unreadable
+from holdfast.models.workflow.current import CURRENT_CALL, Current
+
+if TYPE_CHECKING:
+    from holdfast.models.batch.chunk_run import ChunkRun
+
+SLICE_SECONDS: Final = (
+    0.25  # about so much work is begun ahead; what is begun and not ended costs an attempt in a crash
+)
+YIELD_SECONDS: Final = 0.002
+SAMPLE_SECONDS: Final = 0.05
+
+
+class Flight:
+    """What a lane is at."""
+
+    __slots__ = ("beat", "began", "is_cut", "place", "run", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.run: ChunkRun | None = None
+        self.place = 0
+        self.began = 0.0
+        self.beat = 0.0
+        self.is_cut = False
+
+
+class Pool:
+    """One a batch and worker."""
+
+    def __init__(self, batch: Batch[Any, Any]) -> None:
+        self._batch = batch
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[ChunkRun, int]] = deque()
+        self._flights: set[Flight] = set()
+        self._wanting: deque[ChunkRun] = deque()
+        self._reserved: dict[ChunkRun, int] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        self._done = 0
+        self._sampled_at = self._loop.time()
+        self._rate = 0.0
+        given = [seconds for seconds in (batch.timeout_seconds, batch.lease_seconds) if seconds is not None]
+        self._patience = min(given)
+
+    # ------------------------------------------------------------------ for chunks
+
+    def room(self) -> int:
+        """How many items a chunk may begin now: none while enough of them wait for a lane."""
+        concurrency = self._batch.concurrency
+        if len(self._queue) + sum(self._reserved.values()) >= concurrency:
+            return 0
+        passed = self._loop.time() - self._sampled_at
+        if passed >= SAMPLE_SECONDS:
+            self._rate = self._done / passed
+            self._done, self._sampled_at = 0, self._loop.time()
+        return max(concurrency, int(self._rate * SLICE_SECONDS))
+
+    def reserve(self, run: ChunkRun, count: int) -> None:
+        """So many items of this chunk are on their way: they are pushed once the commit that begins them is done."""
+        self._reserved[run] = count
+
+    def want(self, run: ChunkRun) -> None:
+        """Wake this one when there is room; first come, first served, so that the lane's head goes on first."""
+        if run not in self._wanting:
+            self._wanting.append(run)
+
+    def push(self, run: ChunkRun, places: Iterable[int]) -> None:
+        """Work on items that are in flight in the ledger."""
+        self._reserved.pop(run, None)
+        self._queue.extend((run, place) for place in places)
+        self._man()
+
+    def withdraw(self, run: ChunkRun) -> list[int]:
+        """Take back the items of a chunk that no lane has begun."""
+        taken = [place for owner, place in self._queue if owner is run]
+        if taken:
+            self._queue = deque(entry for entry in self._queue if entry[0] is not run)
+        return taken
+
+    def cut(self, run: ChunkRun) -> list[int]:
+        """Cut off the items of a chunk that are running; which they were."""
+        found = [flight for flight in self._flights if flight.run is run and not flight.is_cut]
+        for flight in found:
+            self._cut(flight)
+        self._man()
+        return [flight.place for flight in found]
+
+    def forget(self, run: ChunkRun) -> None:
+        """The chunk is given up: nothing of it is recorded any more."""
+        if run in self._wanting:
+            self._wanting.remove(run)
+        self._reserved.pop(run, None)
+        self.withdraw(run)
+        self.cut(run)
+        self._wake_next()
+
+    def close(self) -> None:
+        self._queue.clear()
+        for flight in list(self._flights):
+            self._cut(flight)
+        if self._watch is not None:
+            self._watch.cancel()
+
+    # ------------------------------------------------------------------ lanes
+
+    def _man(self) -> None:
+        """As many lanes as there is work for."""
+        for _ in range(min(self._batch.concurrency - len(self._flights), len(self._queue))):
+            flight = Flight()
+            self._flights.add(flight)
+            flight.task = self._loop.create_task(self._lane(flight), name=f"holdfast-batch-{self._batch.name}")
+
+    async def _lane(self, flight: Flight) -> None:
+        now = self._loop.time
+        yielded_at = now()
+        try:
+            while self._queue and not flight.is_cut:
+                run, place = self._queue.popleft()
+                flight.began = flight.beat = began = now()
+                flight.run, flight.place = run, place
+                if self._watch is None:
+                    self._arm(began + self._patience)
+                if len(self._queue) < self._batch.concurrency and self._wanting:
+                    self._wake_next()
+                await self._item(flight, run, place)
+                flight.run = None
+                self._done += 1
+                if began - yielded_at > YIELD_SECONDS:  # code that never waits must not keep the loop to itself
+                    await asyncio.sleep(0)
+                    yielded_at = now()
+        except asyncio.CancelledError:
+            if not flight.is_cut:
+                raise
+        except Exception as error:  # a fault of ours: the chunk must not wait for an answer that never comes
+            if flight.run is not None:
+                flight.run.break_down(error)
+        finally:
+            self._flights.discard(flight)
+
+    async def _item(self, flight: Flight, run: ChunkRun, place: int) -> None:
+        call = ItemCall(run, place, flight, self._loop)
+        CURRENT_CALL.set(call)
+        try:
+            item = run.values[place]
+            if type(item) is Unreadable:
+                raise item.error
+            if self._batch.is_async:
+                value = await self._batch.fn(item, **run.resources)
+            else:
+                value = await self._loop.run_in_executor(run.threads, self._threaded(run, item))
+        except Skip as skip:
+            if not flight.is_cut:
+                run.skipped(place, skip)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if flight.is_cut or (task is not None and task.cancelling()):
+                raise
+            run.failed(place, RuntimeError(f"something that it awaited was cancelled ({error})"))
+        except Exception as error:
+            if not flight.is_cut:
+                run.failed(place, error)
+        else:
+            if not flight.is_cut:
+                run.succeeded(place, value)
+
+    def _threaded(self, run: ChunkRun, item: Any) -> Callable[[], Any]:
+        context = contextvars.copy_context()
+        function: Callable[..., Any] = self._batch.fn
+        return lambda: context.run(function, item, **run.resources)
+
+    def _wake_next(self) -> None:
+        if self._wanting:
+            self._wanting.popleft().stir()
+
+    # ------------------------------------------------------------------ what hangs
+
+    def _arm(self, at: float) -> None:
+        self._watch = self._loop.call_at(at, self._look)
+
+    def _look(self) -> None:
+        """Cut off what is over its time. Looks at the lanes, never at the ledger (ruling D6)."""
+        self._watch = None
+        now, timeout, lease = self._loop.time(), self._batch.timeout_seconds, self._batch.lease_seconds
+        soonest: float | None = None
+        for flight in list(self._flights):
+            run, place = flight.run, flight.place
+            if run is None or flight.is_cut:
+                continue
+            if timeout is not None and now >= flight.began + timeout:
+                self._cut(flight)
+                run.cut_off(place, FailClass.TIMEOUT, f"it took longer than {timeout:g} s")
+                continue
+            if now >= flight.beat + lease:
+                self._cut(flight)
+                run.cut_off(place, FailClass.LEASE_EXPIRED, f"it gave no sign for {lease:g} s")
+                continue
+            due = flight.beat + lease if timeout is None else min(flight.began + timeout, flight.beat + lease)
+            soonest = due if soonest is None else min(soonest, due)
+        if soonest is not None:
+            self._arm(soonest)
+        self._man()
+
+    def _cut(self, flight: Flight) -> None:
+        flight.is_cut = True
+        self._flights.discard(flight)
+        if flight.task is not None:
+            flight.task.cancel()
+
+
+class ItemCall(Current):
+    """`holdfast.current()` in an item: its key is the run's id and its seq, in every attempt."""
+
+    def __init__(self, run: ChunkRun, place: int, flight: Flight, loop: asyncio.AbstractEventLoop) -> None:
+        # Not the constructor of `Current`, which costs as much as the rest of an item.
+        self.execution = run.run_text
+        self.promise = f"{run.run_text}.{run.first + place}"
+        self.attempt = run.attempt(place)
+        self._last_beat = None
+        self._loop = loop
+        self._scope = None
+        self._heartbeat_seconds = None
+        self._flight = flight
+
+    @property
+    def seq(self) -> int:
+        return int(self.promise.rpartition(".")[2])
+
+    def _beat(self) -> None:
+        """Progress of the item itself, which alone renews its lease."""
+        self._flight.beat = self._loop.time()

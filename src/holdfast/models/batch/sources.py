@@ -1,0 +1,144 @@
+"""Sources that the workers read themselves, with durable progress: items in the row, a file, another run's failures.
+
+`read` gives the next chunks and where it goes on; the commit that takes them in writes down both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.errors import EncodeError, NotFoundError, PayloadError
+from holdfast.core.identity import PromiseId
+from holdfast.models.batch.definition import Batch
+from holdfast.models.batch.items import kept_inputs
+from holdfast.models.batch.spec import CHUNK_BYTES, BatchSpec, chunk_items
+from holdfast.store.base import Store
+from holdfast.store.batches import NewChunk
+
+
+class Intake(NamedTuple):
+    chunks: list[NewChunk]
+    progress: str
+    is_end: bool
+
+
+class OwnSource(Protocol):
+    async def read(self, first: int, progress: str | None, limit: int) -> Intake:
+        """About `limit` items from where `progress` says, the first of which gets the seq `first`."""
+
+
+def source_of(batch: Batch[Any, Any], spec: BatchSpec, store: Store) -> OwnSource | None:
+    """None: it is fed from outside."""
+    if spec.source == "feed":
+        return None
+    if spec.source == "file":
+        return _FileSource(batch, spec)
+    if spec.source == "failed":
+        return _FailedSource(batch, spec, store)
+    return _ItemsSource(batch, spec)
+
+
+def cut(texts: list[str], first: int, most: int) -> list[NewChunk]:
+    """Encoded items as chunks."""
+    chunks: list[NewChunk] = []
+    at = 0
+    while at < len(texts):
+        want, size = chunk_items(first + at, most), 0
+        stop = at
+        while stop < len(texts) and stop - at < want and (stop == at or size + len(texts[stop]) <= CHUNK_BYTES):
+            size += len(texts[stop]) + 1
+            stop += 1
+        chunks.append(NewChunk(first + at, stop - at, f"[{','.join(texts[at:stop])}]"))
+        at = stop
+    return chunks
+
+
+class _ItemsSource:
+    def __init__(self, batch: Batch[Any, Any], spec: BatchSpec) -> None:
+        self._batch = batch
+        self._raws = msgspec.json.decode(spec.items, type=list[Raw])
+
+    async def read(self, first: int, progress: str | None, limit: int) -> Intake:
+        stop = min(len(self._raws), first + limit)
+        texts = [bytes(raw).decode() for raw in self._raws[first:stop]]
+        return Intake(cut(texts, first, self._batch.chunk), str(stop), stop == len(self._raws))
+
+
+class _FileSource:
+    """Progress is the offset in bytes; a line number is counted for messages alone."""
+
+    def __init__(self, batch: Batch[Any, Any], spec: BatchSpec) -> None:
+        self._batch = batch
+        self._path = Path(spec.path)
+        self._is_json = spec.is_json
+
+    async def read(self, first: int, progress: str | None, limit: int) -> Intake:
+        offset, number = map(int, (progress or "0:0").split(":"))
+        try:
+            lines, offset, is_end = await asyncio.to_thread(_read_lines, self._path, offset, limit)
+        except OSError as error:
+            raise NotFoundError(
+                f"the input {self._path} cannot be read here ({error}); put it where every worker finds it"
+            ) from error
+        texts = []
+        for line in lines:
+            number += 1
+            if line:
+                texts.append(self._encode(line, number))
+        return Intake(cut(texts, first, self._batch.chunk), f"{offset}:{number}", is_end)
+
+    def _encode(self, line: bytes, number: int) -> str:
+        where = f"line {number} of {self._path}"
+        return encode_line(self._batch, line, where, is_json=self._is_json)
+
+
+def encode_line(batch: Batch[Any, Any], line: bytes, where: str, *, is_json: bool) -> str:
+    """A line of a file as an item of this batch; `PayloadError` names the line that is none."""
+    try:
+        text = line.decode()
+        value = batch.codec.decode(text if is_json else msgspec.json.encode(text))
+        return batch.codec.encode(value, max_bytes=batch.payload_limit)
+    except UnicodeDecodeError as error:
+        raise EncodeError(f"{where} is not UTF-8: {error}. Mend the file, then go on") from error
+    except PayloadError as error:
+        raise EncodeError(f"{where} is no item of {batch.name}: {error}") from error
+
+
+def _read_lines(path: Path, offset: int, limit: int) -> tuple[list[bytes], int, bool]:
+    lines: list[bytes] = []
+    with path.open("rb") as file:
+        file.seek(offset)
+        while len(lines) < limit:
+            line = file.readline()
+            if not line:
+                return lines, file.tell(), True
+            lines.append(line.strip(b"\r\n"))
+        return lines, file.tell(), False
+
+
+class _FailedSource:
+    """Progress is the seq in the other run where it goes on."""
+
+    def __init__(self, batch: Batch[Any, Any], spec: BatchSpec, store: Store) -> None:
+        self._batch = batch
+        self._run = PromiseId.parse(spec.run).to_bytes()
+        self._store = store
+
+    async def read(self, first: int, progress: str | None, limit: int) -> Intake:
+        at = int(progress or "0")
+        texts: list[str] = []
+        while len(texts) < limit:
+            found = [chunk for chunk in await self._store.batch_chunks(self._run, at, 16, "failed") if chunk.stop > at]
+            if not found:
+                return Intake(cut(texts, first, self._batch.chunk), str(at), True)
+            for chunk in found:
+                for place, raw in sorted(kept_inputs(chunk).items()):
+                    if chunk.first + place >= at:
+                        texts.append(bytes(raw).decode())
+                at = chunk.stop
+        return Intake(cut(texts, first, self._batch.chunk), str(at), False)
