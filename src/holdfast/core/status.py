@@ -27,10 +27,12 @@ class Status(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
+        """Whether it has ended: done, failed or cancelled."""
         return self in TERMINAL
 
     @property
     def is_parked(self) -> bool:
+        """Whether it waits for a signal, for children or for what it called."""
         return self in PARKED
 
 

@@ -27,9 +27,11 @@ class ReceivedSignal:
 
     @property
     def payload(self) -> Any:
+        """What was sent, as plain JSON values."""
         return codec_for(Any).decode(self.json)
 
     def decode(self, as_type: type[T]) -> T:
+        """What was sent, checked against a type."""
         return cast(T, codec_for(as_type).decode(self.json))
 
 
@@ -41,22 +43,27 @@ class ChildResult:
 
     @property
     def id(self) -> PromiseId:
+        """The child's id."""
         return PromiseId.from_bytes(self.view.promise)
 
     @property
     def machine(self) -> str:
+        """The name of its machine."""
         return self.view.name
 
     @property
     def status(self) -> Status:
+        """How it ended, or where it stands if the barrier opened before."""
         return self.view.status
 
     @property
     def is_done(self) -> bool:
+        """Whether it ended well."""
         return self.view.status is Status.DONE
 
     @property
     def error(self) -> ErrorRecord | None:
+        """What it failed with, or None."""
         return None if self.view.error is None else decode_error(self.view.error)
 
     @property
@@ -65,9 +72,11 @@ class ChildResult:
         return None if self.view.result is None else codec_for(Any).decode(self.view.result)
 
     def result_as(self, as_type: type[T]) -> T:
+        """Its result, checked against a type."""
         return cast(T, codec_for(as_type).decode(self.view.result or "null"))
 
     def state_as(self, as_type: type[T]) -> T:
+        """Its last state, checked against a type."""
         return cast(T, codec_for(as_type).decode(self.view.state))
 
 
@@ -91,18 +100,22 @@ class MachineContext(Generic[StateT]):
 
     @property
     def id(self) -> PromiseId:
+        """The id of this execution."""
         return PromiseId.from_bytes(self._claim.promise)
 
     @property
     def machine(self) -> str:
+        """The name of this machine."""
         return self._claim.name
 
     @property
     def version(self) -> int:
+        """Its version."""
         return self._claim.version
 
     @property
     def step(self) -> str:
+        """The name of this step."""
         return self._claim.step
 
     @property

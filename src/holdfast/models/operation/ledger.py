@@ -85,10 +85,12 @@ class Ledger:
 
     @property
     def base_path(self) -> Path:
+        """The folder."""
         return self._world.base_path
 
     @property
     def timing(self) -> Timing:
+        """The heartbeat and the thresholds in use."""
         return self._world.timing
 
     @property

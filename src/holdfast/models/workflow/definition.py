@@ -94,12 +94,15 @@ class Workflow(Generic[P, R]):
         return CallPromise(session, session.invoke(self, text), self)
 
     def options(self, **options: Any) -> FunctionStarter[P, R]:
+        """The same with options: `key`, `queue`, `priority`, `delay`, `at`, `deadline`, `attributes` and others."""
         return self._make_starter(self).options(**options)
 
     async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Start a run; done when the ledger has it."""
         return await self._make_starter(self).start(*args, **kwargs)
 
     async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R] | Collision]:
+        """Start one run for each input, in one commit."""
         return await self._make_starter(self).start_many(inputs)
 
     # ------------------------------------------------------------------ as a callee

@@ -44,6 +44,7 @@ class HttpResponse(Struct, frozen=True):
 
     @property
     def is_success(self) -> bool:
+        """Whether the status is from 200 to 299."""
         return 200 <= self.status < 300
 
     def json(self, as_type: type[T] | None = None) -> Any:

@@ -148,6 +148,7 @@ class Completed(Generic[T]):
         self.promise = promise
 
     def result(self) -> T:
+        """The value; or raises what the call raised."""
         promise = self.promise
         if isinstance(promise, SignalPromise):
             return promise._value  # type: ignore[no-any-return]
@@ -155,6 +156,7 @@ class Completed(Generic[T]):
 
     @property
     def failed(self) -> bool:
+        """Whether `result()` would raise."""
         try:
             self.result()
         except Exception:
