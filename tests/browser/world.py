@@ -37,6 +37,9 @@ from holdfast import (
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.handle import Handle
+from holdfast.models.operation import FrameState, LedgerData, OperationState, StackFrame
+from holdfast.models.operation.data import encode
+from holdfast.models.operation.files import JSON_SUFFIX
 from holdfast.store.base import Store, handler_of
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.values import ExecutionFilter, NewExecution
@@ -202,6 +205,7 @@ class World:
 
     path: Path
     ids: dict[str, str]
+    operations: Path
 
 
 async def fill(path: Path) -> World:
@@ -237,7 +241,9 @@ async def fill(path: Path) -> World:
         shop.is_changed = False
         clock.seconds = 0
         await _today(shop, ids, started)
-    return World(path, ids)
+    operations = path.parent / "operations"
+    fill_operations(operations, ShiftedClock().now_us())
+    return World(path, ids, operations)
 
 
 async def _today(shop: Shop, ids: dict[str, str], started: Callable[..., Awaitable[Handle[Any]]]) -> None:
@@ -263,6 +269,41 @@ async def _today(shop: Shop, ids: dict[str, str], started: Callable[..., Awaitab
     for number in range(12):
         await app.mail.options(queue="newsletter", priority=number % 3).start(f"reader-{number}", "the news")
     await shop.app.schedules.create("hourly-sync", "0 * * * *", "mail", args={"to": "x", "text": "sync"})
+
+
+def fill_operations(folder: Path, now_us: int) -> None:
+    """Two operations as their files say: one at work, one that is being cleaned up after a crash; and a broken file."""
+    folder.mkdir()
+    second = 1_000_000
+    running = LedgerData(
+        operation_id="nightly-index",
+        initiator_id="indexer",
+        start_us=now_us - 95 * second,
+        last_heartbeat_us=now_us - second,
+        description="index the catalogue of the day",
+        stack=(
+            StackFrame("c-1", "indexer", 4711, now_us - 95 * second, now_us - second, description="plan"),
+            StackFrame("c-2", "shard-7", 4720, now_us - 40 * second, now_us - 2 * second, fail_on_crash=False),
+            StackFrame("c-3", "shard-8", 4721, now_us - 40 * second, now_us - 33 * second, description=XSS),
+        ),
+    )
+    failing = LedgerData(
+        operation_id="import-2041",
+        initiator_id="importer",
+        start_us=now_us - 300 * second,
+        last_heartbeat_us=now_us - 4 * second,
+        state=OperationState.CLEANUP,
+        detection_us=now_us - 9 * second,
+        failure_reason="participant loader-2 gave no heartbeat for 14 s",
+        crashed_call_ids=("c-9",),
+        stack=(
+            StackFrame("c-8", "importer", 4800, now_us - 300 * second, now_us, state=FrameState.CLEANING_UP),
+            StackFrame("c-9", "loader-2", 4801, now_us - 290 * second, now_us - 30 * second, state=FrameState.CRASHED),
+        ),
+    )
+    for data in (running, failing):
+        (folder / f"{data.operation_id}{JSON_SUFFIX}").write_bytes(encode(data))
+    (folder / f"torn{JSON_SUFFIX}").write_text('{"operationId": "to')
 
 
 def worker(shop: Shop) -> Any:

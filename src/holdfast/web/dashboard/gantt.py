@@ -11,6 +11,7 @@ from holdfast.views.timeline import Piece, PieceKind, Row, Timeline, Tone
 from holdfast.web.dashboard import words
 
 ROWS_A_PAGE = 200
+NARROW_GAP = 24.0  # percent between two labels on a phone
 
 _VERBS = {
     PieceKind.WORK: "worked",
@@ -61,6 +62,7 @@ class Gantt(Struct, frozen=True, kw_only=True):
     lines: list[Line]
     whole: list[Bar]  # the run itself: what every moment was spent on
     ticks: list[Tick]
+    minor: list[Tick]  # those that a narrow screen has no room to label
     folds: list[Fold]
     legend: list[Legend]
     took: str
@@ -77,6 +79,7 @@ def draw(timeline: Timeline, *, fold: bool = True, first: int = 0, most: int = R
     scale = Scale(timeline, fold=fold)
     stretches = spent(timeline)
     rows = timeline.rows[first : first + most]
+    ticks = scale.ticks()
     return Gantt(
         lines=[_line(row, scale, timeline) for row in rows],
         whole=[
@@ -88,7 +91,8 @@ def draw(timeline: Timeline, *, fold: bool = True, first: int = 0, most: int = R
             )
             for stretch in stretches
         ],
-        ticks=scale.ticks(),
+        ticks=ticks,
+        minor=_minor(ticks),
         folds=scale.folds,
         legend=_legend(shares(stretches)),
         took=words.length(timeline.end_us - timeline.start_us),
@@ -99,6 +103,17 @@ def draw(timeline: Timeline, *, fold: bool = True, first: int = 0, most: int = R
         more_after=max(0, len(timeline.rows) - first - most),
         first=first,
     )
+
+
+def _minor(ticks: list[Tick]) -> list[Tick]:
+    found: list[Tick] = []
+    last = -100.0
+    for tick in ticks:
+        if tick.at - last < NARROW_GAP or (tick.at > 100 - NARROW_GAP and tick is not ticks[-1]):
+            found.append(tick)
+        else:
+            last = tick.at
+    return found
 
 
 def _line(row: Row, scale: Scale, timeline: Timeline) -> Line:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -53,6 +53,7 @@ def routes(site: Site) -> list[BaseRoute]:
     """The pages, the actions and the static files."""
     found: list[BaseRoute] = [Route(path, _page(site, show), methods=["GET"]) for path, show in PAGES]
     found += [Route(path, _action(site, act), methods=["POST"]) for path, act in ACTIONS]
+    found.append(Route("/favicon.ico", _icon, methods=["GET"]))
     found.append(Mount("/static", _Static(directory=STATIC)))
     return found
 
@@ -76,6 +77,11 @@ def _action(site: Site, act: Act) -> Callable[[Request], Awaitable[Response]]:
         return await _shown(site, request, perform)
 
     return answer
+
+
+async def _icon(_: Request) -> Response:
+    """For pages that name none, such as the one to sign in."""
+    return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml")
 
 
 async def _shown(site: Site, request: Request, show: Show) -> Response:

@@ -1,0 +1,205 @@
+"""Forms that change a run, and pages that show it without being reloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from holdfast.models.handle import Handle
+from holdfast.web.security import Tokens
+from tests.browser.conftest import DESKTOP, Served, Visitor, apart
+from tests.browser.world import Order, Shop, World, is_ended, parked, until, worker
+
+READ, OPERATE = "read-only-token-0001", "operators-token-0002"
+
+
+class Bench:
+    """A ledger of its own, served; work is done when a test says so."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self.path = path
+        self.url = url
+
+    def run(self, story: Callable[[Any], Any]) -> Any:
+        """A part of the program, in a process of its own as far as the ledger can tell."""
+
+        async def act() -> Any:
+            shop = Shop(str(self.path))
+            shop.flaky = 0
+            async with shop.app:
+                return await story(shop)
+
+        return apart(act)
+
+    def started(self, number: int = 1, total: float = 42.0, name: str = "checkout") -> str:
+        """A run that has come as far as it can by itself."""
+
+        async def story(shop: Any) -> str:
+            handle: Handle[Any] = await getattr(shop, name).start(Order(number, total))
+            async with worker(shop):
+                await (parked(handle) if name == "checkout" else until(lambda: is_ended(handle)))
+            return str(handle.id)
+
+        return str(self.run(story))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    path = tmp_path_factory.mktemp("bench") / "shop.db"
+    with Served(Shop(str(path))) as served:
+        yield Bench(path, served.url)
+
+
+@pytest.fixture
+def page(browser: Browser, bench: Bench) -> Iterator[Page]:
+    visitor = Visitor(browser, bench.url, viewport=DESKTOP)
+    yield visitor.page
+    visitor.close()
+
+
+def badge(page: Page) -> Any:
+    return page.locator(".title-line .badge").first
+
+
+def test_signal_sent_from_the_page_is_delivered_and_the_run_goes_on_live(page: Page, bench: Bench) -> None:
+    found = bench.started()
+    page.goto(f"{bench.url}/executions/{found}")
+    expect(page.locator(".live")).to_have_text("live")
+    expect(page.get_by_label("Name")).to_have_value("approval")
+    page.get_by_label("Payload, as JSON").fill('"ada"')
+    page.get_by_role("button", name="Send signal").click()
+    expect(page.locator(".flash")).to_have_text("The signal approval is delivered.")
+    expect(page.locator("#rest")).to_contain_text("In the inbox")
+
+    async def work(shop: Any) -> None:
+        async with worker(shop):
+            await until(lambda: _is_at(shop, found, "deliver"))
+
+    bench.run(work)
+    expect(page.locator("#timeline")).to_contain_text("deliver")  # nobody reloaded the page
+    expect(page.locator("#rest")).not_to_contain_text("In the inbox")
+
+
+async def _is_at(shop: Any, found: str, step: str) -> bool:
+    return (await shop.app.handle(found).describe()).step == step
+
+
+def test_payload_that_is_no_json_is_refused_with_a_reason(page: Page, bench: Bench) -> None:
+    page.goto(f"{bench.url}/executions/{bench.started()}")
+    page.get_by_label("Payload, as JSON").fill("ada")
+    page.get_by_role("button", name="Send signal").click()
+    expect(page.locator(".flash.error")).to_contain_text("Text goes in quotes")
+
+
+def test_pause_resume_and_cancel_change_the_run(page: Page, bench: Bench) -> None:
+    found = bench.started()
+    page.goto(f"{bench.url}/executions/{found}")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".title-line")).to_contain_text("paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator(".title-line")).not_to_contain_text("paused")
+    page.locator("#cancel-pop summary").click()
+    page.get_by_role("button", name="Cancel this execution").click()
+    expect(page.locator(".flash")).to_have_text("Cancel requested.")
+    expect(page.locator(".title-line")).to_contain_text("cancel requested")
+
+    async def work(shop: Any) -> None:
+        async with worker(shop):
+            await until(lambda: is_ended(shop.app.handle(found)))
+
+    bench.run(work)
+    expect(badge(page)).to_have_text("cancelled")
+
+
+def test_failed_run_is_retried_under_a_new_id(page: Page, bench: Bench) -> None:
+    found = bench.started(3, 5000.0, "refund")
+    page.goto(f"{bench.url}/dead-letters?status=failed")
+    page.get_by_role("row").filter(has_text=found[:8]).get_by_role("link").click()
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".flash")).to_contain_text("goes on where the failed one stopped")
+    assert found not in page.url or "." in page.url
+    expect(badge(page)).to_have_text("runnable")
+    page.goto(f"{bench.url}/executions/{found}")
+    expect(page.locator(".alert").first).to_contain_text("It went on as another run")
+
+
+def test_fork_begins_with_the_past_up_to_an_event(page: Page, bench: Bench) -> None:
+    found = bench.started()
+    page.goto(f"{bench.url}/executions/{found}")
+    page.locator("#journal summary").first.click()
+    page.get_by_role("row").filter(has_text="RandomGenerated").get_by_role("button", name="Fork").click()
+    expect(page.locator(".flash")).to_contain_text("This is the fork")
+    assert found not in page.url
+    expect(page.locator(".gantt")).to_contain_text("charge")
+    expect(page.locator(".gantt")).not_to_contain_text("join set")
+
+
+def test_schedules_are_paused_triggered_and_deleted(page: Page, bench: Bench) -> None:
+    async def create(shop: Any) -> None:
+        await shop.app.register()
+        await shop.app.schedules.create("ad.hoc:1", "0 0 1 1 *", "mail", args={"to": "x", "text": "y"})
+
+    bench.run(create)
+    page.goto(f"{bench.url}/schedules")
+    row = page.get_by_role("row").filter(has_text="ad.hoc:1")
+    row.get_by_role("button", name="Pause").click()
+    expect(page.locator(".flash")).to_have_text("ad.hoc:1 is paused.")
+    row.get_by_role("button", name="Start now").click()
+    expect(page.locator("h1")).to_have_text("mail")
+    page.goto(f"{bench.url}/schedules")
+    row.locator("summary").click()
+    row.get_by_role("button", name="Delete ad.hoc:1").click()
+    expect(row).to_have_count(0)
+
+
+def test_limits_of_a_queue_are_set_and_it_is_paused(page: Page, bench: Bench) -> None:
+    bench.started()
+    page.goto(f"{bench.url}/queues")
+    row = page.get_by_role("row").filter(has_text="default")
+    row.locator("summary").click()
+    row.get_by_label("At work at most").fill("7")
+    row.get_by_role("button", name="Set limits").click()
+    expect(row).to_contain_text("of 7")
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("paused")
+    row.get_by_role("button", name="Resume").click()
+    expect(row).to_contain_text("of 7")
+
+
+def test_who_may_only_read_sees_no_actions_and_can_post_none(browser: Browser, world: World) -> None:
+    tokens = Tokens([("read", READ), ("operate", OPERATE)])
+    with Served(Shop(str(world.path)), tokens) as served:
+        visitor = Visitor(browser, served.url, viewport=DESKTOP)
+        page = visitor.page
+        page.goto(f"/executions/{world.ids['waiting']}")
+        assert page.url.startswith(f"{served.url}/login")
+        page.get_by_label("Token").fill(READ)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.locator("h1")).to_have_text("checkout")
+        expect(page.locator("main form")).to_have_count(0)
+        token = page.locator("input[name=csrf_token]").first.input_value()
+        form: dict[str, str | float | bool] = {"csrf_token": token}
+        assert page.request.post(f"/executions/{world.ids['waiting']}/pause", form=form).status == 403
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_label("Token").fill(OPERATE)
+        page.get_by_role("button", name="Sign in").click()
+        page.goto(f"/executions/{world.ids['waiting']}")
+        expect(page.get_by_role("button", name="Pause")).to_be_visible()
+        visitor.close()
+
+
+def test_form_without_its_token_changes_nothing(browser: Browser, bench: Bench) -> None:
+    found = bench.started()
+    visitor = Visitor(browser, bench.url, viewport=DESKTOP)
+    visitor.expected.append("403")
+    page = visitor.visit(f"/executions/{found}")
+    send = "([path, form]) => fetch(path, {method: 'POST', body: new URLSearchParams(form)}).then(a => a.status)"
+    for form in ({}, {"csrf_token": "0" * 64}):
+        assert page.evaluate(send, [f"/executions/{found}/pause", form]) == 403
+    page.reload()
+    expect(page.locator(".title-line")).not_to_contain_text("paused")
+    visitor.close()

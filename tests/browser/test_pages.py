@@ -1,0 +1,59 @@
+"""Every page with real data: what it is for, no broken policy, accessible in light and dark, fit for a phone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import DESKTOP, PHONE, Served, Visitor
+from tests.browser.world import World
+
+# The path, with names of the world's executions in braces, and a text that must be there.
+PAGES = [
+    ("/", "Needs attention"),
+    ("/executions", "newest first"),
+    ("/executions?status=failed", "refund"),
+    ("/executions/{done}", "Long waits are folded"),
+    ("/executions/{failed}", "is more than the card allows"),
+    ("/executions/{stranded}", "nothing is lost"),
+    ("/executions/{waiting}", "Send signal"),
+    ("/executions/{machine}", "State diagram"),
+    ("/executions/{failed_task}", "no driver for this card"),
+    ("/machines", "Shipment"),
+    ("/machines/Shipment", "Where the live ones are"),
+    ("/operations", "nightly-index"),
+    ("/operations/nightly-index", "Frames"),
+    ("/queues", "newsletter"),
+    ("/schedules", "hourly-sync"),
+    ("/workers", "A worker that does not beat"),
+    ("/dead-letters", "stranded"),
+]
+
+
+def serious(found: Any) -> list[str]:
+    return [
+        f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
+        for violation in found.response["violations"]
+        if violation["impact"] in ("serious", "critical", "moderate")
+    ]
+
+
+@pytest.mark.parametrize(("path", "text"), PAGES)
+def test_page_is_whole_accessible_and_fits_a_phone(
+    browser: Browser, served: Served, world: World, path: str, text: str
+) -> None:
+    visitor = Visitor(browser, served.url, viewport=DESKTOP, color_scheme="light")
+    page = visitor.visit(path.format(**world.ids))
+    expect(page.locator("main")).to_contain_text(text)
+    expect(page.locator("h1")).to_have_count(1)
+    axe = Axe()
+    assert serious(axe.run(page)) == []
+    page.emulate_media(color_scheme="dark")
+    # Only what a theme can change; the rest is the same document.
+    assert serious(axe.run(page, options={"runOnly": ["color-contrast"]})) == []
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    visitor.close()

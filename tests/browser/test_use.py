@@ -1,0 +1,159 @@
+"""Getting around: keys, search, pages, themes, a phone, an empty ledger, many executions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from holdfast.store.sqlite import SqliteStore
+from tests.browser.conftest import DESKTOP, PHONE, Served, Visitor, apart
+from tests.browser.world import Shop, World, crowd
+
+
+def test_keyboard_alone_reaches_an_operation_of_a_run(visitor: Visitor, world: World) -> None:
+    page = visitor.visit("/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("g")
+    page.keyboard.press("e")
+    expect(page.locator("h1")).to_have_text("Executions")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type(world.ids["done"][:10])
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("checkout")
+    operation = page.locator(".gantt > details").first
+    operation.locator("> summary").focus()
+    page.keyboard.press("Enter")
+    expect(operation.get_by_text("2 failed attempts")).to_be_visible()
+
+
+def test_escape_closes_a_panel_and_gives_the_focus_back(visitor: Visitor, world: World) -> None:
+    page = visitor.visit(f"/executions/{world.ids['waiting']}")
+    opener = page.locator("#cancel-pop summary")
+    opener.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Cancel this execution")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Cancel this execution")).to_be_hidden()
+    expect(opener).to_be_focused()
+
+
+def test_timeline_tells_attempts_waits_and_where_the_time_went(visitor: Visitor, world: World) -> None:
+    page = visitor.visit(f"/executions/{world.ids['done']}")
+    legend = page.locator(".legend")
+    for words in ("sleeping", "in children", "before retries", "working"):
+        expect(legend).to_contain_text(words)
+    charge = page.locator(".gantt > details").first
+    assert [mark.get_attribute("class") for mark in charge.locator("svg.bar rect:not(.fold)").all()] == [
+        "k-work t-bad", "k-retry t-bad", "k-work t-bad", "k-retry t-bad", "k-work t-good",
+    ]  # fmt: skip
+    expect(charge).to_contain_text("×3")
+    page.get_by_role("link", name="Draw to scale").click()
+    expect(page.locator("#timeline")).to_contain_text("To scale.")
+    assert page.locator(".fold").count() == 0 or page.locator("rect.fold").count() == 0
+
+
+def test_times_are_in_a_persons_terms_with_the_exact_one_on_hover(visitor: Visitor, world: World) -> None:
+    page = visitor.visit(f"/executions/{world.ids['done']}")
+    started = page.locator("dl.kv time").first
+    expect(started).to_have_text("1 d ago")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", started.get_attribute("title") or "")
+
+
+@pytest.mark.parametrize(
+    ("search", "shown", "hidden"),
+    [
+        ("customer=17", "checkout", "newsletter"),
+        ("customer=17 vip=true", "order-4", ""),
+        ("refund", "refund", "checkout"),
+        ("customer=18", "No execution fits", "checkout"),
+        ("two words", "The search was not understood", "checkout"),
+    ],
+)
+def test_search_finds_by_name_and_attribute(
+    visitor: Visitor, world: World, search: str, shown: str, hidden: str
+) -> None:
+    page = visitor.visit("/executions")
+    page.get_by_role("searchbox").fill(search)
+    page.get_by_role("button", name="Search").click()
+    if shown == "order-4":
+        page.locator("#list a.rowlink").click()
+    expect(page.locator("main")).to_contain_text(shown)
+    if hidden:
+        expect(page.locator("#list")).not_to_contain_text(hidden)
+
+
+def test_theme_is_changed_and_kept(visitor: Visitor) -> None:
+    page = visitor.visit("/queues")
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Theme").click()
+    after = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert before != after
+    page.goto("/workers")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
+
+
+def test_id_is_copied(visitor: Visitor, world: World) -> None:
+    visitor.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = visitor.visit(f"/executions/{world.ids['done']}")
+    page.get_by_role("button", name="copy").first.click()
+    expect(page.get_by_text("copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == world.ids["done"]
+
+
+def test_menu_opens_on_a_phone(browser: Browser, served: Served) -> None:
+    visitor = Visitor(browser, served.url, viewport=PHONE, has_touch=True)
+    page = visitor.visit("/")
+    expect(page.get_by_role("link", name="Schedules")).to_be_hidden()
+    page.get_by_role("button", name="Menu").tap()
+    page.get_by_role("link", name="Schedules").tap()
+    expect(page.locator("h1")).to_have_text("Schedules")
+    visitor.close()
+
+
+def test_empty_ledger_says_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    with Served(Shop(str(tmp_path / "empty.db"))) as served:
+        visitor = Visitor(browser, served.url, viewport=DESKTOP)
+        for path, text in [
+            ("/", "The ledger is empty"),
+            ("/executions", "The ledger is empty"),
+            ("/machines", "No machine is known"),
+            ("/flows", "No flow is known"),
+            ("/batches", "No batch was started"),
+            ("/operations", "No folder is served"),
+            ("/queues", "No queue yet"),
+            ("/schedules", "Nothing is scheduled"),
+            ("/workers", "No worker is running"),
+            ("/dead-letters", "No dead letters"),
+        ]:
+            expect(visitor.visit(path).locator("main")).to_contain_text(text)
+        visitor.close()
+
+
+def test_many_executions_are_paged_by_key_and_none_is_shown_twice(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "crowd.db"
+
+    async def fill_crowd() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        await crowd(store, 20_120)
+        await store.close()
+
+    apart(fill_crowd)
+    with Served(Shop(str(path))) as served:
+        visitor = Visitor(browser, served.url, viewport=DESKTOP)
+        expect(visitor.visit("/").locator(".tiles")).to_contain_text("10 k+")  # counted up to a bound
+        page = visitor.visit("/executions?queue=bulk")
+        seen: list[str | None] = []
+        for _ in range(3):
+            seen += [link.get_attribute("href") for link in page.locator("#list a.rowlink").all()]
+            page.get_by_role("link", name="Older").click()
+        assert len(set(seen)) == 150
+        page.get_by_role("link", name="Newest").click()
+        assert page.locator("#list a.rowlink").first.get_attribute("href") == seen[0]
+        visitor.close()
