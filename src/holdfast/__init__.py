@@ -11,6 +11,10 @@ from holdfast.core.outcomes import Await, Child, Done, Next, Outcome, Replay, Sc
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import resource
+from holdfast.models.batch.definition import Batch, Skip
+from holdfast.models.flow.activity import Activity
+from holdfast.models.flow.flow import Flow
+from holdfast.models.flow.job import FlowJob
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.context import ChildResult, MachineContext, ReceivedSignal
 from holdfast.models.machine.definition import Machine, step
@@ -28,8 +32,10 @@ from holdfast.models.workflow.task import Task
 __version__ = "0.1.0"
 
 __all__ = [
+    "Activity",
     "App",
     "Await",
+    "Batch",
     "Cancelled",
     "Child",
     "ChildResult",
@@ -39,6 +45,8 @@ __all__ = [
     "DeterminismWarning",
     "Done",
     "Evicted",
+    "Flow",
+    "FlowJob",
     "Handle",
     "HoldfastError",
     "HttpResponse",
@@ -54,6 +62,7 @@ __all__ = [
     "Replay",
     "RetryPolicy",
     "ScheduleChildren",
+    "Skip",
     "Status",
     "Stop",
     "Task",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, overload
 
@@ -19,8 +19,18 @@ from holdfast.engine.runner import Runner
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import StrandedSweep
 from holdfast.engine.worker import Worker
+from holdfast.models.batch.chunk_run import ChunkRunner
+from holdfast.models.batch.coordinator import RunRunner
+from holdfast.models.batch.definition import GRACE_SECONDS, LEASE_SECONDS, Batch, BatchRegistry, BatchResult
+from holdfast.models.batch.run import BatchRun
+from holdfast.models.batch.spec import CHUNK_ITEMS, WINDOW_BYTES, WINDOW_ITEMS
+from holdfast.models.batch.start import BatchStarter
 from holdfast.models.connection import Connection
 from holdfast.models.definitions import NamedStarter, definitions_of
+from holdfast.models.flow.flow import Flow
+from holdfast.models.flow.registry import FlowRegistry
+from holdfast.models.flow.runner import FlowRunner
+from holdfast.models.flow.start import FlowStarter
 from holdfast.models.handle import Handle
 from holdfast.models.machine.definition import Machine, MachineDefinition, definition_of
 from holdfast.models.machine.registry import MachineRegistry
@@ -48,6 +58,7 @@ DEFAULT_DATABASE: Final = "holdfast.db"
 M = TypeVar("M", bound=Machine[Any])
 L = TypeVar("L", bound=Callable[..., Any])
 StateT = TypeVar("StateT")
+ItemT = TypeVar("ItemT")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -68,6 +79,15 @@ class TransactionDecorator(Protocol):
     def __call__(self, function: Callable[Concatenate[Any, P], Awaitable[R]], /) -> Task[P, R]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Task[P, R]: ...
+
+
+class BatchDecorator(Protocol):
+    """`@app.batch(...)`: keeps the types of item and value; resources come after the item."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[ItemT, ...], Awaitable[R]], /) -> Batch[ItemT, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[ItemT, ...], R], /) -> Batch[ItemT, R]: ...
 
 
 class WorkflowDecorator(Protocol):
@@ -93,6 +113,8 @@ class App:
         self._connection = Connection(self._make_store, payload_limit)
         self._machines = MachineRegistry()
         self._functions = FunctionRegistry()
+        self._batches = BatchRegistry()
+        self._flows = FlowRegistry()
         self._scheduled: dict[str, ScheduleSpec] = {}
         self._lifespans: list[Lifespan] = []
         self._retention: list[Retention] = []
@@ -255,6 +277,60 @@ class App:
 
         return declare if function is None else declare(function)
 
+    def flow(self, name: str, *, version: int = 1, queue: str = "default", priority: int = 0) -> Flow:
+        """A new flow: declare its activities with the decorators of what this gives."""
+        made = Flow(
+            name,
+            version=version,
+            queue=queue,
+            priority=priority,
+            payload_limit=self._connection.payload_limit,
+            make_starter=lambda flow: FlowStarter(self._connection, flow, Options()),
+        )
+        self._flows.add(made)
+        return made
+
+    @overload
+    def batch(self, function: Callable[Concatenate[ItemT, ...], Awaitable[R]], /) -> Batch[ItemT, R]: ...
+    @overload
+    def batch(self, function: Callable[Concatenate[ItemT, ...], R], /) -> Batch[ItemT, R]: ...
+    @overload
+    def batch(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str = "default",
+        priority: int = 0,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        lease: Duration = LEASE_SECONDS,
+        concurrency: int = 64,
+        results: bool = False,
+        sink: Callable[..., Any] | None = None,
+        transactional: bool = False,
+        chunk: int = CHUNK_ITEMS,
+        window: int = WINDOW_ITEMS,
+        window_bytes: int = WINDOW_BYTES,
+        cancel_grace: Duration = GRACE_SECONDS,
+    ) -> BatchDecorator: ...
+    def batch(self, function: Any = None, /, **settings: Any) -> Any:
+        """Declare a batch: `def` (in threads) or `async def`, of one item. It returns, raises `Skip`, or raises.
+
+        `concurrency` items at once in each worker; `timeout` bounds an item, `lease` its silence (`current().heartbeat`
+        renews it). `results` keeps the values; a `sink` gets them in order, a `transactional` one with the connection.
+        """
+
+        def declare(function: Callable[..., Any]) -> Batch[Any, Any]:
+            limit = self._connection.payload_limit
+            made: Batch[Any, Any] = Batch(function, make_starter=self._batch_starter, payload_limit=limit, **settings)
+            self._batches.add(made)
+            return made
+
+        return declare if function is None else declare(function)
+
     def schedule(self, cron: str, *, name: str | None = None, **settings: Any) -> Callable[[L], L]:
         """Start a workflow, a task or a machine by a cron expression, such as "0 6 * * mon-fri".
 
@@ -295,6 +371,17 @@ class App:
     def _function_starter(self, definition: Any) -> FunctionStarter[..., Any]:
         return FunctionStarter(self._connection, definition, Options())
 
+    def _batch_starter(self, batch: Batch[Any, Any]) -> BatchStarter[Any, Any]:
+        return BatchStarter(self._connection, batch, Options())
+
+    def batch_run(self, target: str | PromiseId, *, key: str | None = None) -> BatchRun[Any]:
+        """A run of a batch: by the batch's name and a key, or by an id, as in `handle`."""
+        if key is not None:
+            if not isinstance(target, str):
+                raise InvalidArgumentError("a key goes with the name of a batch, not with an id")
+            return BatchRun(self._connection, PromiseId.of(target, key), name=target)
+        return BatchRun(self._connection, target if isinstance(target, PromiseId) else IdQuery.parse(target))
+
     def handle(self, target: str | PromiseId, *, key: str | None = None) -> Handle[Any]:
         """By definition name and key; or by an id, or any unambiguous prefix of one (`Shipment/4f7a9c21`)."""
         if key is not None:
@@ -331,12 +418,20 @@ class App:
     async def register(self) -> None:
         """Tell the ledger what is declared here, for starts by name; every worker does it when it is made."""
         store = await self._connection.store()
-        await store.register_definitions(definitions_of(self._machines, self._functions))
+        await store.register_definitions(
+            [*definitions_of(self._machines, self._functions, self._batches), *self._flows.definitions()]
+        )
         for name, spec in self._scheduled.items():
             await self.schedules.put(name, spec)
 
     @overload
     async def run(self, definition: type[Machine[StateT]] | MachineStarter[StateT], state: StateT, /) -> Any: ...
+    @overload
+    async def run(self, definition: Flow | FlowStarter, /, *args: Any, **kwargs: Any) -> Any: ...
+    @overload
+    async def run(
+        self, definition: Batch[ItemT, Any] | BatchStarter[ItemT, Any], source: Iterable[ItemT], /
+    ) -> BatchResult: ...
     @overload
     async def run(
         self, definition: Workflow[P, R] | Task[P, R] | FunctionStarter[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -344,7 +439,7 @@ class App:
     async def run(self, definition: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Start one, work in this process until it has ended, and return its result."""
         starter = definition_of(definition).starter() if isinstance(definition, type) else definition
-        handle: Handle[Any] = await starter.start(*args, **kwargs)
+        handle: Handle[Any] | BatchRun[Any] = await starter.start(*args, **kwargs)
         queues = sorted({(await handle.describe()).queue, *self.queues()})
         async with self.worker(queues=queues):
             return await handle.result()
@@ -389,7 +484,9 @@ class App:
 
     def queues(self) -> list[str]:
         """The queues of everything declared so far."""
-        return sorted({*self._machines.queues(), *self._functions.queues()})
+        return sorted(
+            {*self._machines.queues(), *self._functions.queues(), *self._batches.queues(), *self._flows.queues()}
+        )
 
     def runners(self) -> list[Runner]:
         """One a kind, over everything declared so far."""
@@ -397,6 +494,9 @@ class App:
             MachineRunner(self._machines, self._connection.payload_limit),
             WorkflowRunner(self._functions),
             TaskRunner(self._functions),
+            RunRunner(self._batches),
+            ChunkRunner(self._batches),
+            FlowRunner(self._flows),
         ]
         if not any(runner.handlers for runner in runners):
             raise ConfigurationError(
@@ -455,6 +555,7 @@ class App:
         return await self._connection.store()
 
     async def close(self) -> None:
+        """Close the store and whatever else was opened; what is in the ledger goes on with other processes."""
         if self._sync is not None:
             self._sync.close()
             self._sync = None

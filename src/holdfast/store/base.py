@@ -17,7 +17,9 @@ from typing import Any, Protocol
 
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
+from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
+from holdfast.store.flow_contract import FlowLedger
 from holdfast.store.records import Oddities, Record, Written
 from holdfast.store.values import (
     Definition,
@@ -47,6 +49,7 @@ from holdfast.store.values import (
     Transition,
     WorkerInfo,
 )
+from holdfast.store.watching import Watching
 
 
 def handler_of(kind: str, name: str, version: int) -> int:
@@ -69,7 +72,7 @@ ARMED_SECONDS = 10.0
 DEADLINE_EXCEEDED = "deadline exceeded"  # the reason of a cancel that an execution's own deadline requested
 
 
-class Store(Protocol):
+class Store(FlowLedger, Watching, Protocol):
     # ------------------------------------------------------------------ life
 
     @property
@@ -221,12 +224,13 @@ class Store(Protocol):
         """Insert into the inbox, then wake the target if it awaits the name (rulings E2, E5, E12)."""
 
     async def cancel(
-        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None
+        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None, force: bool = False
     ) -> list[Status | None]:
         """End what nobody holds as `cancelled`; ask the holder of the rest. The status each now has.
 
         What `cleans_up` is never ended here: it is asked, and made runnable if it is parked. With `cascade` all
         descendants too (ruling E10). None: there is no such execution. An ended one stays. The first reason stays.
+        With `force` what nobody holds is ended as it stands, whatever it would clean up: for code that is gone.
         """
 
     async def pause(self, promise: bytes, paused: bool) -> bool:

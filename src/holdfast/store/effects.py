@@ -11,6 +11,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from holdfast.core.status import Status
+from holdfast.store.batches import BatchEffect
+from holdfast.store.flows import Collate, OpenJob
 from holdfast.store.values import ExecutionClaim, NewExecution, NewSignal
 
 
@@ -109,6 +111,9 @@ Effect: TypeAlias = (
     | ContinueExecution
     | DeliverSignal
     | RecordTransition
+    | BatchEffect
+    | OpenJob
+    | Collate
 )
 
 

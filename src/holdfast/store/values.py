@@ -198,6 +198,15 @@ class Picked(Struct, frozen=True):
     worker_lost: bool = False  # this worker's lease is gone: nothing was picked, take a new identity
 
 
+class Collated(Struct, frozen=True, gc=False):
+    """What a `Collate` left behind."""
+
+    ledger: int
+    guid_ledger: int
+    ordinal: int
+    closed: bool = False  # this very commit brought the job's semaphore to its threshold
+
+
 class Receipt(Struct, gc=False):
     """What a commit did. `applied` false means fenced: nothing of it was written.
 
@@ -212,6 +221,7 @@ class Receipt(Struct, gc=False):
     at_us: int = 0  # the store's time of the commit
     children: tuple[Inserted, ...] = ()
     successor: bytes | None = None  # the run that goes on in its place
+    collated: Collated | None = None  # of a commit with `Collate`
 
 
 class Flushed(Struct, frozen=True):

@@ -22,6 +22,8 @@ from holdfast.store.effects import (
     RecordTransition,
     SpawnExecutions,
 )
+from holdfast.store.flows import Collate, OpenJob
+from holdfast.store.postgres.collating import Collation
 from holdfast.store.postgres.columns import (
     Column,
     execution_columns,
@@ -43,11 +45,15 @@ class Call(NamedTuple):
     commits: Sequence[Commit]
     order: list[int]  # order[i]: where the commit of array position i + 1 stood in the call
     effects: Effects | None
+    collation: Collation | None = None  # of flows; for the block `flush` it is a call of its own
+
+
+_PLAIN_EFFECTS = (AppendJournal, Collate, OpenJob)
 
 
 def is_plain(commit: Commit) -> bool:
     effects = commit.effects
-    if len(effects) != 1 and (len(effects) != 2 or type(effects[1]) is not AppendJournal):
+    if len(effects) != 1 and (len(effects) != 2 or type(effects[1]) not in _PLAIN_EFFECTS):
         return False
     write = advance_of(commit)
     status = write.status
@@ -63,12 +69,17 @@ def has_columns(write: AdvanceExecution) -> bool:
 def build_call(commits: Sequence[Commit]) -> Call:
     order = sorted(range(len(commits)), key=lambda at: commits[at].claim.row)
     ordered = [commits[at] for at in order]
+    collation = Collation(ordered)
     if all(map(is_plain, ordered)):
+        if not collation.is_empty:
+            own = [*_own_columns(ordered), *_journal_columns(ordered)]
+            arguments = [*own, *collation.locks(), *collation.arguments()]
+            return Call("flush_flows", arguments, commits, order, None, collation)
         if len(ordered) == 1:
             return Call("flush_one", _one_row(ordered[0]), commits, order, None)
         return Call("flush_plain", [*_own_columns(ordered), *_journal_columns(ordered)], commits, order, None)
     effects = Effects(commits, order)
-    return Call("flush", effects.arguments(), commits, order, effects)
+    return Call("flush", effects.arguments(), commits, order, effects, None if collation.is_empty else collation)
 
 
 def advance_of(commit: Commit) -> AdvanceExecution:
@@ -272,6 +283,8 @@ def read_answer(call: Call, answer: Row) -> Flushed:
         receipts[call.order[position - 1]] = Receipt(False)
     if call.effects is not None and call.effects.children:
         _add_children(call, call.effects, answer, receipts)
+    if call.block == "flush_flows" and call.collation is not None:
+        call.collation.read(answer, call.order, receipts)
     return Flushed(receipts, answer["woke"], to_us(answer["at"]))
 
 

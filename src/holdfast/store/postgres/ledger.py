@@ -32,7 +32,16 @@ class Ledger:
         self._given_urls = (url, listen_url)
         self._schema = check_schema(schema)
         self._size = connections
-        blocks = load_blocks(PACKAGE, "sql/work.sql", "sql/read.sql", "sql/records.sql", "sql/watch.sql", schema=schema)
+        blocks = load_blocks(
+            PACKAGE,
+            "sql/work.sql",
+            "sql/read.sql",
+            "sql/records.sql",
+            "sql/watch.sql",
+            "sql/batches.sql",
+            "sql/flows.sql",
+            schema=schema,
+        )
         self._sql = {name: text.replace("{view}", blocks["view"]) for name, text in blocks.items()}
         self._connections = Connections(self._address, max(1, connections - 1))
         self._ears: list[PostgresEar] = []

@@ -11,6 +11,10 @@
 --   journal          what happened in workflows, a segment of events a commit; `journal_events` shows one event a row
 --   definitions      what workers have had code for: enough to start it by name
 --   schedules        what is started when
+--   batches, chunks  the counters of a batch's run, and its items
+--   activities, guids        the two 15-digit ledgers of flows (core.collation); a guid's response is what it answered
+--   semaphores, arrivals     open obligations of jobs (activity '') and of joins; what has come to joins
+--   failures                 activities that failed for good, by job
 --   schema_version   one row: the migration and the routines this schema has
 --
 -- Functions are in routines/. There are no foreign keys: they tripled the cost of an insert. Times are the
@@ -245,3 +249,123 @@ select e.promise, (v.event ->> 'sequence')::bigint as sequence, (v.event ->> 'ti
   v.event ->> 'event' as event, v.event as body
 from {schema}.journal j join {schema}.executions e on e.id = j.execution_id
 cross join lateral json_array_elements(j.body -> 'events') v(event);
+
+-- Batches: the counters of a run, and its items in chunks.
+
+create table {schema}.batches (
+  id bigint primary key,                  -- of the run's row in executions
+  taken bigint not null default 0,
+  closed boolean not null default false,
+  latched boolean not null default false,
+  expected bigint,
+  progress text,
+  digest text,
+  open_bytes bigint not null default 0,
+  head bigint not null default 0,
+  dispatched bigint not null default 0 check (dispatched >= 0),
+  in_flight bigint not null default 0 check (in_flight >= 0),
+  succeeded bigint not null default 0 check (succeeded >= 0),
+  skipped bigint not null default 0 check (skipped >= 0),
+  failed bigint not null default 0 check (failed >= 0),
+  cancelled bigint not null default 0 check (cancelled >= 0),
+  retries bigint not null default 0 check (retries >= 0),
+  updated_at timestamptz not null,
+  check (head <= succeeded + skipped + failed + cancelled),
+  check (dispatched + in_flight + succeeded + skipped + failed + cancelled <= taken)
+) with (fillfactor = 50);
+
+create table {schema}.chunks (
+  run_id bigint not null,
+  first bigint not null,
+  count int not null check (count > 0),
+  size int not null,
+  is_dispatched boolean not null default false,
+  ended int not null default 0,
+  failed int not null default 0,
+  prefix int not null default 0 check (prefix between 0 and ended),
+  states bytea,                           -- a byte an item: state, and above it the class of its last failure
+  attempts bytea,                         -- 16 bits an item; null: no item was retried
+  inputs text,                            -- of a chunk that has ended those of failed items alone
+  results text,
+  notes text,                             -- why items failed or were skipped
+  primary key (run_id, first)
+) with (fillfactor = 70);
+
+create index chunks_undispatched on {schema}.chunks (run_id, first) where not is_dispatched;
+
+create index chunks_failed on {schema}.chunks (run_id, first) where failed > 0;
+
+-- Whoever deletes a run deletes what belongs to it.
+create function {schema}.delete_batch() returns trigger language plpgsql as $$
+begin
+  delete from {schema}.chunks where run_id = old.id;
+  delete from {schema}.batches where id = old.id;
+  return null;
+end $$;
+create trigger executions_delete_batch after delete on {schema}.executions for each row
+  when (old.kind = 'batch') execute function {schema}.delete_batch();
+
+-- Flows (migration 0003). A message that is stranded is a dead letter: it strands its job (ruling A6).
+create table {schema}.activities (
+  job_id bigint not null,
+  activity text not null,
+  dimension text not null,
+  ledger bigint not null check (ledger between 0 and 999999999999999
+    and ledger / 100000000 % 10 <= 1 and ledger / 1000000000 % 10 <= 1
+    and ledger / 10000000000 % 10 <= 1 and ledger / 100000000000 % 10 <= 1),
+  seq bigint generated always as identity,
+  primary key (job_id, activity, dimension)
+) with (fillfactor = 70);
+
+create table {schema}.guids (
+  job_id bigint not null,
+  guid bytea not null,
+  activity text not null,
+  dimension text not null,
+  ordinal int not null,
+  ledger bigint not null check (ledger between 0 and 999999999999
+    and ledger / 100000000 % 10 <= 1 and ledger / 1000000000 % 10 <= 1
+    and ledger / 10000000000 % 10 <= 1 and ledger / 100000000000 % 10 <= 1),
+  response json,
+  seq bigint generated always as identity,
+  primary key (job_id, guid)
+) with (fillfactor = 70);
+
+create table {schema}.semaphores (
+  job_id bigint not null,
+  activity text not null,
+  dimension text not null,
+  status bigint not null check (status >= 0),
+  seq bigint generated always as identity,
+  primary key (job_id, activity, dimension)
+) with (fillfactor = 70);
+
+create table {schema}.arrivals (
+  job_id bigint not null,
+  activity text not null,
+  dimension text not null,
+  source text not null,
+  value json,
+  seq bigint generated always as identity,
+  primary key (job_id, activity, dimension, source)
+);
+
+create table {schema}.failures (
+  job_id bigint not null,
+  guid bytea not null,
+  activity text not null,
+  dimension text not null,
+  error json not null,
+  seq bigint generated always as identity,
+  primary key (job_id, guid)
+);
+
+create function {schema}.strand_job() returns trigger language plpgsql as $$
+begin
+  update {schema}.executions set status = 'stranded', error = new.error, updated_at = new.updated_at
+  where id = new.parent_id and status = 'delegated';
+  return null;
+end $$;
+create trigger executions_dead_letter after update of status on {schema}.executions for each row
+  when (new.kind = 'message' and new.status = 'stranded')
+  execute function {schema}.strand_job();

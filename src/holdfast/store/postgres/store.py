@@ -3,13 +3,17 @@
 - `ledger.py`: life, `connections.py` and their errors, `migrate.py`, `ears.py`
 - `work.py`: insert, pick, flush, deliver; `flush.py` and `columns.py` turn values into arrays
 - `outside.py`: leases, timers, cancel, pause, purge, queues
+- `flowing.py`, `collating.py`: flows
+- `batching.py`, `batch_effects.py`: batches
 - `reading.py`: looking; `rows.py` turns rows into values; `recording.py`: whole ledgers as records;
   `watching.py`: for those who watch
 """
 
 from __future__ import annotations
 
+from holdfast.store.postgres.batching import Batching
 from holdfast.store.postgres.defining import Defining
+from holdfast.store.postgres.flowing import Flowing
 from holdfast.store.postgres.outside import Outside
 from holdfast.store.postgres.recording import Recording
 from holdfast.store.postgres.scheduling import Scheduling
@@ -17,7 +21,7 @@ from holdfast.store.postgres.transacting import Transacting
 from holdfast.store.postgres.watching import Watched
 
 
-class PostgresStore(Defining, Scheduling, Transacting, Outside, Watched, Recording):
+class PostgresStore(Batching, Defining, Scheduling, Transacting, Flowing, Outside, Watched, Recording):
     """A ledger in one schema of a PostgreSQL database.
 
     `pooled` (or `pgbouncer=true` in the URL): a pooler in transaction mode is in between. Notifications need a session,

@@ -10,8 +10,10 @@ from holdfast.core.errors import StoreError
 from holdfast.core.identity import origin_bytes
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.effects import Commit
+from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
+from holdfast.store.postgres.collating import Collation
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
-from holdfast.store.postgres.flush import build_call, read_answer
+from holdfast.store.postgres.flush import Call, build_call, read_answer
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import claims_of
 from holdfast.store.values import (
@@ -94,15 +96,39 @@ class Work(Ledger):
         call = build_call(commits)
         reach("flush.before")
         async with self._connections.flush() as connection:
-            answer = await connection.fetchrow(self._sql[call.block], worker, *call.arguments)
+            if has_batch_effects(commits):
+                async with connection.transaction():
+                    flushed = await self._flush_call(connection, worker, call)
+                    await apply_batch_effects(connection, self._sql, commits, flushed.receipts)
+            else:
+                flushed = await self._flush_call(connection, worker, call)
         reach("flush.after")
-        assert answer is not None, f"{call.block} answers one row"
-        flushed = read_answer(call, answer)
         if flushed.woke:
             self._tell(Topic.WORK)
         if any(receipt.status in TERMINAL or receipt.status is Status.STRANDED for receipt in flushed.receipts):
             self._tell(Topic.ENDED)
         return flushed
+
+    async def _flush_call(self, connection: Connection, worker: str, call: Call) -> Flushed:
+        if call.block == "flush" and call.collation is not None:
+            async with connection.transaction():
+                return await self._flush_apart(connection, worker, call, call.collation)
+        answer = await connection.fetchrow(self._sql[call.block], worker, *call.arguments)
+        assert answer is not None, f"{call.block} answers one row"
+        return read_answer(call, answer)
+
+    async def _flush_apart(self, connection: Connection, worker: str, call: Call, collation: Collation) -> Flushed:
+        """Steps of flows beside commits that are not plain: two calls in one transaction, all rows locked first."""
+        await connection.execute(self._sql["flow_lock"], collation.ids, *collation.locks())
+        answer = await connection.fetchrow(self._sql["flush"], worker, *call.arguments)
+        assert answer is not None, "flush answers one row"
+        flushed = read_answer(call, answer)
+        collated = await connection.fetchrow(
+            self._sql["collate"], collation.ids, answer["fenced"] or (), *collation.arguments()
+        )
+        assert collated is not None, "collate answers one row"
+        collation.read(collated, call.order, flushed.receipts)
+        return Flushed(flushed.receipts, flushed.woke or collated["woke"], flushed.at_us)
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         raise StoreError(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.base import DEADLINE_EXCEEDED
-from holdfast.store.sqlite import barriers, keys, reports
+from holdfast.store.sqlite import barriers, flowing, keys, reports
 from holdfast.store.sqlite.flushing import clear_inboxes
 from holdfast.store.sqlite.rows import STATUS, Row, after, names_json, names_of
 from holdfast.store.sqlite.statements import SQL, json_ids
@@ -21,11 +21,18 @@ _ASKED = frozenset({Status.EXECUTING, Status.DELEGATED})
 _WOKEN = PARKED | {Status.RUNNABLE}
 
 
-def cancel(tx: Tx, promises: Sequence[bytes], cascade: bool, reason: str | None) -> list[Status | None]:
+def cancel(
+    tx: Tx, promises: Sequence[bytes], cascade: bool, reason: str | None, force: bool = False
+) -> list[Status | None]:
+    if force:
+        ids = [row[0] for promise in promises for row in tx.db.execute(SQL["control_find"], (promise,))]
+        tree = [row[0] for row in tx.db.execute(SQL["cancel_tree"], (json_ids(ids),))] if cascade else ids
+        tx.db.execute(SQL["cancel_force"], (json_ids(tree),))
     found = [tx.db.execute(SQL["control_find"], (promise,)).fetchone() for promise in promises]
     rows = {row[0]: row for row in found if row is not None}
     if cascade:
         rows = {row[0]: row for row in tx.db.execute(SQL["cancel_tree"], (json_ids(rows),)).fetchall()}
+    rows |= flowing.messages_of(tx, rows)
     became = _request(tx, sorted(rows.values()), reason)
     return [None if row is None else became.get(row[0], STATUS[row[1]]) for row in found]
 
@@ -33,7 +40,8 @@ def cancel(tx: Tx, promises: Sequence[bytes], cascade: bool, reason: str | None)
 def expire(tx: Tx, limit: int) -> int:
     """Request the cancel of the executions whose own deadline has come; how many."""
     due = tx.db.execute(SQL["deadlines_due"], (tx.now, limit)).fetchall()
-    _request(tx, due, DEADLINE_EXCEEDED)
+    rows = {row[0]: row for row in due}
+    _request(tx, sorted((rows | flowing.messages_of(tx, rows)).values()), DEADLINE_EXCEEDED)
     return len(due)
 
 
@@ -84,10 +92,15 @@ def pause(tx: Tx, promise: bytes, paused: bool) -> bool:
         if row[2] is not None:
             keys.settle(tx, row[2])
         tx.work |= not paused
+    elif flowing.pause(tx, row[0], paused):
+        tx.work |= not paused
     return True
 
 
 def resume(tx: Tx, promise: bytes) -> bool:
+    resumed = flowing.resume(tx, promise)
+    if resumed is not None:
+        return resumed
     row = tx.db.execute(SQL["control_find"], (promise,)).fetchone()
     if row is None or not tx.db.execute(SQL["resume_set"], (tx.now, tx.now, row[0])).rowcount:
         return False
@@ -131,4 +144,5 @@ def purge(tx: Tx, rows: Sequence[int]) -> int:
     ids = json_ids(rows)
     tx.db.execute(SQL["purge_transitions"], (ids,))
     tx.db.execute(SQL["purge_journal"], (ids,))
+    flowing.purge(tx, rows)
     return tx.db.execute(SQL["purge_executions"], (ids,)).rowcount

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
+from holdfast.store.batches import BATCH_EFFECTS, BatchEffect
 from holdfast.store.effects import (
     AdvanceExecution,
     AppendJournal,
@@ -21,21 +22,36 @@ from holdfast.store.effects import (
     RecordTransition,
     SpawnExecutions,
 )
-from holdfast.store.sqlite import barriers, continuing, inserting, keys, reports, signalling
+from holdfast.store.flows import Collate, OpenJob
+from holdfast.store.sqlite import (
+    barriers,
+    batching,
+    collating,
+    continuing,
+    inserting,
+    keeping,
+    keys,
+    reports,
+    signalling,
+)
 from holdfast.store.sqlite.rows import TEXT, Row, after, names_json
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import Flushed, NewSignal, Receipt
+from holdfast.store.values import ExecutionClaim, Flushed, NewSignal, Receipt
 
 _RUNNABLE, _EXECUTING = Status.RUNNABLE, Status.EXECUTING
 
 
 def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
-    fences = _fences(tx, worker, [commit.claim.row for commit in commits])
+    kept = keeping.keep(tx, worker, commits)
+    rest = [commit.claim.row for commit in commits if id(commit) not in kept]
+    fences = _fences(tx, worker, rest) if rest else {}
     batch = _Batch(tx)
     for commit in commits:
         fence = fences.get(commit.claim.row)
-        if fence is None or fence[1] != commit.claim.epoch:
+        if id(commit) in kept:
+            batch.add_kept(commit.claim.row, kept[id(commit)])
+        elif fence is None or fence[1] != commit.claim.epoch:
             batch.receipts.append(Receipt(False))
         else:
             batch.add(commit, fence)
@@ -74,6 +90,14 @@ class _Batch:
         self._parked: dict[int, tuple[Receipt, AdvanceExecution]] = {}
         self._parked_with_key: set[int] = set()
         self._dropped_keys: list[tuple[str, int]] = []
+        self._items: list[tuple[ExecutionClaim, BatchEffect]] = []
+        self._opened_jobs: list[tuple[int, OpenJob]] = []
+        self._collations: list[tuple[int, int, Collate, Receipt]] = []
+
+    def add_kept(self, row: int, receipt: Receipt) -> None:
+        """One that `keeping` has written."""
+        self.receipts.append(receipt)
+        self._live[row] = receipt
 
     def add(self, commit: Commit, fence: Row) -> None:
         """Gather one commit whose fence holds."""
@@ -85,7 +109,9 @@ class _Batch:
         self.receipts.append(receipt)
         added = 0
         for effect in effects[1:]:
-            if isinstance(effect, AppendJournal):
+            if isinstance(effect, Collate):
+                self._collations.append((fence[6], row, effect, receipt))
+            elif isinstance(effect, AppendJournal):
                 self._segments.append((row, effect.first, effect.count, effect.body))
                 added += effect.count
             elif isinstance(effect, ConsumeSignals):
@@ -99,8 +125,12 @@ class _Batch:
                 assert advance.status is Status.DONE, "what goes on as another run ends as done"
                 self._continued.append(continuing.Continued(row, commit.claim.promise, effect.row))
                 receipt.successor = effect.row.promise
+            elif isinstance(effect, OpenJob):
+                self._opened_jobs.append((row, effect))
             elif isinstance(effect, SpawnExecutions) and (not cancel_requested or fence[10]):
                 self._spawns.append((receipt, fence, effect))
+            elif isinstance(effect, BATCH_EFFECTS):
+                self._items.append((commit.claim, effect))
         receipt.status = self._advance(receipt, fence, advance, commit.claim.cancel_requested, added)
 
     def _write(self, statement: str, parameters: Row) -> None:
@@ -161,6 +191,11 @@ class _Batch:
                 db.execute(SQL[statement], rows[0])
             else:
                 db.executemany(SQL[statement], rows)
+        for job, opened in self._opened_jobs:
+            collating.open_job(tx, job, opened)
+            self.woke = True
+        if self._collations:
+            self._collate()
         if self._ended:
             tx.ended = True
             clear_inboxes(tx, self._ended)
@@ -171,10 +206,8 @@ class _Batch:
             db.executemany(SQL["flush_record"], self._history)
         if self._columns:
             db.executemany(SQL["flush_columns"], self._columns)
-        if len(self._segments) == 1:
-            db.execute(SQL["flush_journal"], self._segments[0])
-        elif self._segments:
-            db.executemany(SQL["flush_journal"], self._segments)
+        if self._segments:
+            keeping.append_segments(tx, self._segments)
         for receipt, fence, spawn in self._spawns:
             self._spawn(receipt, fence, spawn)
         for continued in self._continued:
@@ -189,6 +222,10 @@ class _Batch:
             woken.update(reports.report(tx, self._reports))
         if self._parked:
             woken.update(self._recheck())
+        for job, row, effect, _ in self._collations:
+            is_waiting = effect.awaits is not None and row in self._parked and row not in woken
+            if is_waiting and signalling.route_to(tx, job, row, effect.awaits or ""):
+                woken.add(row)
         for row in woken & self._parked.keys():
             self._parked[row][0].status = _RUNNABLE
         stayed = self._parked_with_key & (woken | (self._parked_with_key - self._parked.keys()))
@@ -197,7 +234,24 @@ class _Batch:
         self.woke |= bool(woken) or tx.stirred
         if self._dropped_keys:
             self.woke |= keys.drop(tx, self._dropped_keys)
+        if self._items:
+            batching.apply(tx, self._items)
         self._count_inboxes()
+
+    def _collate(self) -> None:
+        for job, row, effect, receipt in self._collations:
+            ended = collating.collate(self.tx, job, row, effect, receipt)
+            if receipt.status is Status.DONE:
+                self._live.pop(row, None)
+            self.woke |= effect.settle is not None
+            if ended is None:
+                continue
+            self._ended.append(ended.job)
+            if ended.parent is not None:
+                if ended.parent_round is not None:
+                    self._barriers[ended.parent, ended.parent_round] += 1
+                if ended.reports:
+                    self._reports.append((ended.job, ended.parent))
 
     def _count_inboxes(self) -> None:
         db, live = self.tx.db, self._live

@@ -12,6 +12,10 @@
 --   journal          what happened in workflows, a segment of events a commit; `journal_events` shows one event a row
 --   definitions      what workers have had code for: enough to start it by name
 --   schedules        what is started when
+--   batches, chunks  the counters of a batch's run, and its items
+--   activities, guids        the two 15-digit ledgers of flows (core.collation); a guid's response is what it answered
+--   semaphores, arrivals     open obligations of jobs (activity '') and of joins; what has come to joins
+--   failures                 activities that failed for good, by job
 --   schema_version   the migrations that were applied
 --
 -- Times are microseconds since 1970. JSON is text. Booleans are 0 and 1. No foreign keys: they would be checked on
@@ -116,6 +120,9 @@ create index executions_parent on executions (parent_id, parent_round) where par
 
 -- Retention goes through it from the oldest; with the status in it, counting the ended reads no row.
 create index executions_ended on executions (ended_at, status) where ended_at is not null;
+
+-- What failed, by time: for those who watch.
+create index executions_failed on executions (ended_at) where status = 'failed';
 
 create unique index executions_unique on executions (unique_guard) where unique_guard is not null;
 
@@ -248,6 +255,14 @@ create table definitions (
   primary key (name, version)
 ) strict, without rowid;
 
+-- Who reads the feed of ends, and how far.
+create table places (
+  name         text    not null primary key,
+  position     text    not null,
+  owner        text    not null,
+  leased_until integer not null
+) strict, without rowid;
+
 create table schedules (
   name        text    not null primary key,
   spec        text    not null,
@@ -263,3 +278,121 @@ create table schema_version (
   name       text    not null,
   applied_at integer not null
 ) strict;
+
+-- Batches: the counters of a run, and its items in chunks.
+
+create table batches (
+  id          integer primary key, -- of the run's row in executions
+  taken       integer not null default 0,
+  closed      integer not null default 0,
+  latched     integer not null default 0,
+  expected    integer,
+  progress    text,
+  digest      text,
+  open_bytes  integer not null default 0,
+  head        integer not null default 0,
+  dispatched  integer not null default 0 check (dispatched >= 0),
+  in_flight   integer not null default 0 check (in_flight >= 0),
+  succeeded   integer not null default 0 check (succeeded >= 0),
+  skipped     integer not null default 0 check (skipped >= 0),
+  failed      integer not null default 0 check (failed >= 0),
+  cancelled   integer not null default 0 check (cancelled >= 0),
+  retries     integer not null default 0 check (retries >= 0),
+  updated_at  integer not null,
+  check (head <= succeeded + skipped + failed + cancelled),
+  check (dispatched + in_flight + succeeded + skipped + failed + cancelled <= taken)
+) strict;
+
+create table chunks (
+  run_id        integer not null,
+  first         integer not null,
+  count         integer not null check (count > 0),
+  size          integer not null,
+  is_dispatched integer not null default 0,
+  ended         integer not null default 0,
+  failed        integer not null default 0,
+  prefix        integer not null default 0 check (prefix between 0 and ended),
+  states        blob, -- a byte an item: state, and above it the class of its last failure; null: all UNSEEN
+  attempts      blob, -- 16 bits an item; null: no item was retried
+  inputs        text, -- of a chunk that has ended those of failed items alone
+  results       text,
+  notes         text, -- why items failed or were skipped
+  primary key (run_id, first)
+) strict;
+
+create index chunks_undispatched on chunks (run_id, first) where is_dispatched = 0;
+
+create index chunks_failed on chunks (run_id, first) where failed > 0;
+
+-- Whoever deletes a run deletes what belongs to it.
+create trigger executions_delete_batch after delete on executions when old.kind = 'batch'
+begin
+  delete from chunks where run_id = old.id;
+  delete from batches where id = old.id;
+end;
+
+-- Flows (migration 0003). A message that is stranded is a dead letter: it strands its job (ruling A6).
+create table activities (
+  job_id    integer not null,
+  activity  text    not null,
+  dimension text    not null,
+  ledger    integer not null check (ledger between 0 and 999999999999999
+                                    and ledger / 100000000 % 10 <= 1 and ledger / 1000000000 % 10 <= 1
+                                    and ledger / 10000000000 % 10 <= 1 and ledger / 100000000000 % 10 <= 1),
+  primary key (job_id, activity, dimension)
+) strict;
+
+create table guids (
+  job_id    integer not null,
+  guid      blob    not null,
+  activity  text    not null,
+  dimension text    not null,
+  ordinal   integer not null,
+  ledger    integer not null check (ledger between 0 and 999999999999
+                                    and ledger / 100000000 % 10 <= 1 and ledger / 1000000000 % 10 <= 1
+                                    and ledger / 10000000000 % 10 <= 1 and ledger / 100000000000 % 10 <= 1),
+  response  text,
+  primary key (job_id, guid)
+) strict;
+
+create table semaphores (
+  job_id    integer not null,
+  activity  text    not null,
+  dimension text    not null,
+  status    integer not null check (status >= 0),
+  threshold integer not null default 0,
+  guid      blob,
+  weight    integer not null default 0,
+  primary key (job_id, activity, dimension)
+) strict;
+
+create trigger semaphores_collate after update of status on semaphores
+when new.weight > 0 and new.status = new.threshold
+begin
+  update guids set ledger = ledger + new.weight where job_id = new.job_id and guid = new.guid;
+end;
+
+create table arrivals (
+  job_id    integer not null,
+  activity  text    not null,
+  dimension text    not null,
+  source    text    not null,
+  value     text,
+  primary key (job_id, activity, dimension, source)
+) strict;
+
+create table failures (
+  job_id    integer not null,
+  guid      blob    not null,
+  activity  text    not null,
+  dimension text    not null,
+  error     text    not null,
+  primary key (job_id, guid)
+) strict;
+
+create trigger executions_dead_letter after update of status on executions
+when new.kind = 'message' and new.status = 'stranded'
+begin
+  update executions set status = 'stranded', error = new.error, updated_at = new.updated_at
+  where id = new.parent_id and status = 'delegated';
+end;

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
+from holdfast.store.flows import FLOW
 from holdfast.store.sqlite.rows import STATUS
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
@@ -21,7 +22,7 @@ def deliver_one(tx: Tx, signal: NewSignal) -> tuple[Delivery, int | None]:
     target = tx.db.execute(SQL["signal_target"], (signal.target,)).fetchone()
     if target is None:
         return Delivery.UNKNOWN, None
-    row, status, awaits = target
+    row, status, awaits, kind = target
     if STATUS[status] in TERMINAL:
         return Delivery.ENDED, None
     key = signal.dedup_key
@@ -30,6 +31,8 @@ def deliver_one(tx: Tx, signal: NewSignal) -> tuple[Delivery, int | None]:
     inserted = tx.db.execute(SQL["signal_insert"], (row, signal.name, signal.payload, key, tx.now))
     if not inserted.rowcount:
         return Delivery.DUPLICATE, None
+    if kind == FLOW:
+        return Delivery.DELIVERED, route_from(tx, row, signal.name)
     if awaits is not None and signal.name in json.loads(awaits):
         if STATUS[status] in PARKED:
             wake(tx, row)
@@ -44,3 +47,30 @@ def wake(tx: Tx, row: int) -> None:
     """A parked row becomes runnable now."""
     tx.db.execute(SQL["signal_wake"], (tx.now, tx.now, row))
     tx.work = True
+
+
+def route_to(tx: Tx, job: int, row: int, name: str) -> bool:
+    """A hook has parked: what it waits for may be in the job's inbox already (ruling E2); whether it goes on."""
+    found = tx.db.execute(SQL["flow_signal"], (job, name)).fetchone()
+    if found is not None:
+        _move(tx, found[0], row)
+    elif not tx.db.execute(SQL["flow_job"], (job,)).fetchone()[4]:
+        return False
+    wake(tx, row)
+    return True
+
+
+def route_from(tx: Tx, job: int, name: str) -> int | None:
+    """A signal has come to a job: the hook that it was given to, the one that has waited longest."""
+    hook = tx.db.execute(SQL["flow_hook"], (job, name)).fetchone()
+    if hook is None:
+        return None
+    _move(tx, tx.db.execute(SQL["flow_signal"], (job, name)).fetchone()[0], hook[0])
+    wake(tx, hook[0])
+    row: int = hook[0]
+    return row
+
+
+def _move(tx: Tx, signal: int, row: int) -> None:
+    tx.db.execute(SQL["flow_signal_key"], (signal,))
+    tx.db.execute(SQL["flow_signal_move"], (row, signal))

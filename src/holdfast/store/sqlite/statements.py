@@ -21,7 +21,10 @@ _TOPICS: Final = (
     "listeners",
     "definitions",
     "schedules",
+    "batches",
+    "flows",
     "records",
+    "watch",
 )
 
 SQL: Final[Mapping[str, str]] = load_blocks("holdfast.store.sqlite", *(f"sql/{topic}.sql" for topic in _TOPICS))

@@ -17,9 +17,11 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import StoreError
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
+from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.records import Oddities, Record, RefusedError, Written
 from holdfast.store.sqlite import (
+    batching,
     continuing,
     control,
     defining,
@@ -33,9 +35,11 @@ from holdfast.store.sqlite import (
     scheduling,
     signalling,
     transacting,
+    watching,
     working,
 )
 from holdfast.store.sqlite.connection import BUSY_SECONDS, check_library
+from holdfast.store.sqlite.flowing import Flowing
 from holdfast.store.sqlite.migrate import migrate
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.wake import Announcer, SqliteEar
@@ -68,6 +72,7 @@ from holdfast.store.values import (
     Transition,
     WorkerInfo,
 )
+from holdfast.store.watching import COUNT_BOUND, FEED_STATUSES, Feed, Pace, Tally
 
 T = TypeVar("T")
 
@@ -81,7 +86,7 @@ class SystemClock:
         return time_ns() // 1_000
 
 
-class SqliteStore:
+class SqliteStore(Flowing):
     """A ledger in one SQLite file; any number of processes of one machine may share it."""
 
     def __init__(self, path: str | Path, *, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> None:
@@ -143,6 +148,9 @@ class SqliteStore:
 
     async def _read(self, work: Callable[[reading.Db], T]) -> T:
         return await self._opened_readers().run(work)
+
+    def _read_now(self, work: Callable[[reading.Db], T]) -> T:
+        return self._opened_readers().run_now(work)
 
     def _opened_readers(self) -> Readers:
         if self._readers is None:
@@ -268,9 +276,9 @@ class SqliteStore:
         )
 
     async def cancel(
-        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None
+        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None, force: bool = False
     ) -> list[Status | None]:
-        return await self._write("cancel", lambda tx: control.cancel(tx, promises, cascade, reason))
+        return await self._write("cancel", lambda tx: control.cancel(tx, promises, cascade, reason, force))
 
     async def pause(self, promise: bytes, paused: bool) -> bool:
         return await self._write("control", lambda tx: control.pause(tx, promise, paused))
@@ -329,6 +337,34 @@ class SqliteStore:
     async def history(self, promise: bytes) -> list[Transition]:
         return await self._read(lambda db: reading.history(db, promise))
 
+    # ------------------------------------------------------------------ watching
+
+    async def tally(self, bound: int = COUNT_BOUND) -> list[Tally]:
+        return await self._read(lambda db: watching.tally(db, bound))
+
+    async def pace(self, bucket_seconds: float, buckets: int, bound: int = 2 * COUNT_BOUND) -> Pace:
+        now = self._clock.now_us()
+        return await self._read(lambda db: watching.pace(db, now, bucket_seconds, buckets, bound))
+
+    async def ends(self, position: str | None, limit: int, statuses: Sequence[Status] = FEED_STATUSES) -> Feed:
+        now = self._clock.now_us()
+        return await self._read(lambda db: watching.ends(db, now, position, limit, statuses))
+
+    async def journal_since(self, promise: bytes, sequence: int) -> list[str]:
+        return await self._read(lambda db: watching.journal_since(db, promise, sequence))
+
+    async def history_since(self, promise: bytes, revision: int) -> list[Transition]:
+        return await self._read(lambda db: watching.history_since(db, promise, revision))
+
+    async def take_place(self, name: str, owner: str, lease_seconds: float, position: str) -> str | None:
+        return await self._write(None, lambda tx: watching.take_place(tx, name, owner, lease_seconds, position))
+
+    async def move_place(self, name: str, owner: str, lease_seconds: float, position: str) -> bool:
+        return await self._write(None, lambda tx: watching.move_place(tx, name, owner, lease_seconds, position))
+
+    async def leave_place(self, name: str, owner: str) -> None:
+        await self._write(None, lambda tx: watching.leave_place(tx, name, owner))
+
     # ------------------------------------------------------------------ whole ledgers
 
     async def read_records(
@@ -351,7 +387,7 @@ class SqliteStore:
         return await self._write("insert", lambda tx: batching.start(tx, row, taken))
 
     async def feed_batch(self, promise: bytes, first: int, taken: TakeIn) -> Fed:
-        return await self._write("feed", lambda tx: batching.feed(tx, promise, first, taken))
+        return await self._write("insert", lambda tx: batching.feed(tx, promise, first, taken))
 
     async def batch_status(self, promise: bytes) -> BatchView | None:
         return self._opened_readers().run_now(lambda db: batching.view(db, promise))

@@ -9,6 +9,8 @@ declare
   v_now timestamptz := {schema}.clock();
   v_locked bigint[];
   v_delivered int[];
+  v_signal bigint;
+  v_hook bigint;
 begin
   v_locked := array(
     select id from {schema}.executions where promise = any (p_target) order by id for update
@@ -56,6 +58,25 @@ begin
     returning e.status = 'runnable' and not e.paused as is_due
   )
   select coalesce(bool_or(is_due), false) into woke from woken;
+  -- A signal of a job goes to the hook that waits for its name, to the one that has waited longest.
+  for v_signal, v_hook in
+    select s.id, h.id from unnest(p_target, p_name, p_dedup) with ordinality as g(target, name, dedup, ord)
+    join {schema}.executions j on j.promise = g.target and j.kind = 'flow'
+    join {schema}.signals s on s.target_id = j.id and s.dedup_key = g.dedup
+    cross join lateral (
+      select m.id from {schema}.executions m
+      where m.parent_id = j.id and m.kind = 'message' and m.status = 'awaiting_signal' and g.name = any (m.awaits)
+      order by m.id limit 1
+    ) h
+    where g.ord = any (v_delivered) order by g.ord
+  loop
+    update {schema}.executions set status = 'runnable', eligible_at = v_now, wake_at = null, updated_at = v_now
+      where id = v_hook and status = 'awaiting_signal';
+    if found then
+      perform {schema}.route_signal_1(v_signal, v_hook);
+      woke := true;
+    end if;
+  end loop;
   -- A hint for whoever holds a target.
   woke := woke or exists (
     select from unnest(p_target) with ordinality as g(target, ord)

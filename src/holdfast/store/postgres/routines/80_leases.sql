@@ -141,6 +141,7 @@ declare
   v_locked bigint[];
   v_woke boolean;
   v_left interval;
+  v_messages bigint[];  -- of jobs: they are to hear of the cancel
 begin
   v_ids := array(
     select id from {schema}.executions where wake_at is not null and wake_at <= v_now
@@ -162,10 +163,11 @@ begin
     where deadline_at is not null and ended_at is null and not cancel_requested and deadline_at <= v_now
     order by deadline_at limit p_limit - fired
   );
+  v_messages := array(select m.id from {schema}.executions m where m.parent_id = any (v_ids) and m.kind = 'message');
   if v_ids <> '{}' then
     v_locked := array(
       select id from {schema}.executions
-      where id = any (v_ids || array(select parent_id from {schema}.executions where id = any (v_ids)))
+      where id = any (v_ids || v_messages || array(select parent_id from {schema}.executions where id = any (v_ids)))
       order by id for update skip locked
     );
     v_ids := array(
@@ -175,6 +177,8 @@ begin
              or not exists (select from {schema}.executions p where p.id = e.parent_id))
     );
     fired := fired + cardinality(v_ids);
+    v_ids := v_ids || array(select m.id from {schema}.executions m
+      where m.id = any (v_messages) and m.id = any (v_locked) and m.parent_id = any (v_ids));
     select c.woke, c.ended into v_woke, ended from {schema}.request_cancel_1(v_ids, p_reason, v_now) c;
     woke := woke or v_woke;
   end if;

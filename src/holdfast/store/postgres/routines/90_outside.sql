@@ -10,6 +10,9 @@ declare
   v_keys text[];
   v_woke boolean;
 begin
+  -- A dead letter of a job that is cancelled is dropped: its obligation is closed.
+  perform {schema}.letter_again_1(m.promise, 'close') from {schema}.executions m
+    where m.id = any (p_ids) and m.kind = 'message' and m.status = 'stranded';
   with asked as (
     update {schema}.executions e set
       cancel_requested = true, cancel_reason = coalesce(e.cancel_reason, p_reason), updated_at = p_now,
@@ -62,6 +65,9 @@ begin
     select e.id from unnest(p_low, p_high) r(low, high)
       join {schema}.executions e on e.promise >= r.low and e.promise < r.high
   );
+  -- Messages of a job are to hear of it (ruling A11), and its dead letters are dropped.
+  v_ids := v_ids || array(
+    select m.id from {schema}.executions m where m.parent_id = any (v_ids) and m.kind = 'message');
   -- With their parents, whose barriers may open; all in the order of ids.
   perform from {schema}.executions where id = any (v_ids || array(
     select parent_id from {schema}.executions where id = any (v_ids) and parent_id is not null)) order by id for update;
@@ -88,6 +94,10 @@ begin
   if v_id is null then
     return false;
   end if;
+  -- The messages of a job wait with it.
+  update {schema}.executions set paused = p_paused and not cancel_requested, updated_at = v_now
+    where parent_id = v_id and kind = 'message';
+  v_runnable := v_runnable or found;
   if v_runnable and p_paused and v_key is not null then
     perform {schema}.release_keys_1(array[v_key], array[v_id]);
     perform {schema}.unsettle_keys_1(array[v_key]);
@@ -102,7 +112,11 @@ create or replace function {schema}.resume_1(p_promise bytea) returns boolean
 language plpgsql as $$
 declare
   v_now timestamptz := {schema}.clock();
+  v_flow boolean := {schema}.resume_flow_1(p_promise);
 begin
+  if v_flow is not null then
+    return v_flow;
+  end if;
   update {schema}.executions
     set status = 'runnable', attempt = greatest(attempt - crashes, 0), crashes = 0, eligible_at = v_now, updated_at = v_now
     where promise = p_promise and status = 'stranded';
@@ -168,6 +182,11 @@ begin
   delete from {schema}.signal_keys where target_id = any (v_ids);
   delete from {schema}.transitions where execution_id = any (v_ids);
   delete from {schema}.journal where execution_id = any (v_ids);
+  delete from {schema}.activities where job_id = any (v_ids);
+  delete from {schema}.guids where job_id = any (v_ids);
+  delete from {schema}.semaphores where job_id = any (v_ids);
+  delete from {schema}.arrivals where job_id = any (v_ids);
+  delete from {schema}.failures where job_id = any (v_ids);
   delete from {schema}.executions where id = any (v_ids);
   return cardinality(v_ids);
 end $$;

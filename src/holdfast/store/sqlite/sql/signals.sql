@@ -1,5 +1,5 @@
 -- name: signal_target
-select id, status, awaits from executions where promise = ?;
+select id, status, awaits, kind from executions where promise = ?;
 
 -- name: signal_key_seen
 select 1 from signal_keys where target_id = ? and dedup_key = ?;

@@ -1,0 +1,80 @@
+"""Runs flows: begins jobs, and takes each message through the protocol of the seed.
+
+Every step is decided by `core.collation` from ledgers that were read under the message's lease, and written in one
+commit. A message goes on under the lease it has, from Leg1 to its acknowledgement; should the worker die, whoever picks
+it up next looks at the ledgers and goes on after the last step that they prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec import Raw
+
+from holdfast.core.codec import encode_error
+from holdfast.core.collation import Dimension
+from holdfast.core.errors import HoldfastError
+from holdfast.core.status import Status
+from holdfast.engine.lifespan import Resources
+from holdfast.engine.runner import Engine
+from holdfast.models.flow.flow import KIND, Flow
+from holdfast.models.flow.looking import Looking
+from holdfast.models.flow.message import Letterhead, message_handler
+from holdfast.models.flow.registry import FlowRegistry
+from holdfast.models.flow.transition import Transition
+from holdfast.store.effects import AdvanceExecution
+from holdfast.store.flows import OpenJob
+from holdfast.store.values import ExecutionClaim
+
+RUNNING = "running"  # the step of a job that has begun
+
+
+class FlowRunner:
+    """Implements `engine.runner.Runner` for the jobs and messages of every flow of one app."""
+
+    kind = KIND
+
+    def __init__(self, registry: FlowRegistry) -> None:
+        self._registry = registry
+        self._looking = Looking()
+
+    @property
+    def handlers(self) -> Collection[int]:
+        return [*self._registry.jobs, *self._registry.messages]
+
+    def check(self, resources: Resources) -> None:
+        for flow in self._registry.jobs.values():
+            for node in (*flow.graph.nodes.values(), *filter(None, [flow.completion])):
+                for _, wanted in () if node.task is None else node.task.resources:
+                    resources.need(wanted, by=node.label)
+
+    def close(self) -> None:
+        """Nothing is kept between two runs."""
+
+    async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
+        flow = self._registry.jobs.get(claim.handler)
+        if flow is None:
+            await Transition(self._registry.messages[claim.handler], claim, engine, self._looking).go()
+        else:
+            await _begin(flow, claim, engine)
+
+
+async def _begin(flow: Flow, claim: ExecutionClaim, engine: Engine) -> None:
+    """The job's row, its semaphore and the Leg1 messages of its entries commit together (ruling A8)."""
+    if claim.cancel_requested:
+        await engine.commit(claim, AdvanceExecution(status=Status.CANCELLED))
+        return
+    try:
+        flow.signature.decode(claim.state)
+    except HoldfastError as error:
+        await engine.commit(claim, AdvanceExecution(status=Status.FAILED, error=encode_error(error)))
+        return
+    head = letterhead(flow, claim.promise, claim.queue, claim.priority)
+    given = [Raw(claim.state.encode())]
+    messages = tuple(head.leg1(node, Dimension(), given, is_entry=True) for node in flow.graph.entries)
+    begun = AdvanceExecution(status=Status.DELEGATED, step=RUNNING, digest=flow.digest)
+    await engine.commit(claim, begun, OpenJob(messages))
+
+
+def letterhead(flow: Flow, job: bytes, queue: str, priority: int) -> Letterhead:
+    return Letterhead(job, flow.name, flow.version, message_handler(flow.name, flow.version), queue, priority)

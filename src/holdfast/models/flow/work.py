@@ -1,0 +1,80 @@
+"""User code: what an activity is given, and one attempt of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.identity import PromiseId
+from holdfast.core.retry import Retry
+from holdfast.engine.runner import Engine
+from holdfast.models.flow.graph import Node
+from holdfast.models.flow.message import Message, job_of
+from holdfast.models.workflow.attempts import run_attempt
+from holdfast.models.workflow.current import Current
+from holdfast.models.workflow.task import Task
+from holdfast.store.values import ExecutionClaim
+
+_NULL = Raw(b"null")
+
+
+class ActivityStopped(HoldfastError):  # noqa: N818
+    """An activity cancelled itself, or called sys.exit: that ends the activity, and not the worker."""
+
+
+async def inputs_of(node: Node, message: Message, claim: ExecutionClaim, engine: Engine) -> list[Raw]:
+    """The answers of what it comes after, in the order of its parameters."""
+    if message.inputs or len(node.sources) < 2:
+        return message.inputs
+    assert claim.parent_row is not None, "a message belongs to a job"
+    arrived = await engine.store.flow_arrived(claim.parent_row, node.name, message.dimension)
+    return [_raw(arrived.get(source.name)) for source in node.sources]
+
+
+def _raw(value: str | None) -> Raw:
+    return _NULL if value is None else Raw(value.encode())
+
+
+def arguments(task: Task[..., Any], inputs: list[Raw], *, is_whole: bool) -> str:
+    """The inputs as the object that the task's signature reads; an entry is given it whole."""
+    if is_whole:
+        return bytes(inputs[0]).decode()
+    return msgspec.json.encode(dict(zip(task.signature.names, inputs, strict=False))).decode()
+
+
+def current_of(claim: ExecutionClaim) -> Current:
+    return Current(
+        execution=str(PromiseId.from_bytes(job_of(claim.promise))),
+        promise=str(PromiseId.from_bytes(claim.promise)),
+        attempt=claim.attempt + 1,
+        last_beat=None,
+        on_beat=_ignore_beat,
+    )
+
+
+def _ignore_beat(promise: str, text: str) -> None:
+    """A heartbeat moves the attempt's own deadline; its progress is not kept."""
+
+
+async def run_once(task: Task[..., Any], text: str, claim: ExecutionClaim, engine: Engine) -> str:
+    """One attempt. Whatever went wrong comes out as an Exception; a worker that drains cancels it."""
+    try:
+        returned = await run_attempt(task, text, current_of(claim), engine)
+    except asyncio.CancelledError as error:
+        running = asyncio.current_task()
+        if running is not None and running.cancelling():
+            raise
+        raise ActivityStopped(f"{task.name} was cancelled from within") from error
+    except SystemExit as error:
+        raise ActivityStopped(f"{task.name} called sys.exit({error.code!r})") from error
+    return returned.raw.decode()
+
+
+def retry_delay(task: Task[..., Any], claim: ExecutionClaim, error: Exception, engine: Engine) -> float | None:
+    """For how long to wait before the next attempt; None: there is none."""
+    decision = task.retry.decide(claim.attempt + 1, 0.0, error, engine.random())
+    return decision.delay_seconds if isinstance(decision, Retry) else None

@@ -1,0 +1,118 @@
+"""The steps of flows in a flush: from effects to the arrays of `collate_1`, and from its answer to receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.status import Status
+from holdfast.store.effects import Commit
+from holdfast.store.flows import Arrival, Collate, OpenJob
+from holdfast.store.postgres.columns import Column, execution_columns, insertion_order, unset
+from holdfast.store.postgres.rows import Row
+from holdfast.store.values import Collated, NewExecution, Receipt
+
+_NO_CLAIM = 0
+
+
+class Collation:
+    """The protocol's part of a flush; positions are those of the commits in the order of their rows, from 1."""
+
+    def __init__(self, ordered: Sequence[Commit]) -> None:
+        self.ids = [commit.claim.row for commit in ordered]
+        self.opens: list[tuple[int, int]] = []
+        self.steps: list[tuple[int, int, Collate]] = []  # position, job, effect
+        self._arrivals: list[tuple[int, Arrival, int | None]] = []  # with the place of its message in `_children`
+        self._children: list[tuple[int, NewExecution]] = []
+        for position, commit in enumerate(ordered, 1):
+            for effect in commit.effects[1:]:
+                if type(effect) is Collate:
+                    self.steps.append((position, commit.claim.parent_row or _NO_CLAIM, effect))
+                    self._publish(position, effect)
+                elif type(effect) is OpenJob:
+                    self.opens.append((position, len(effect.messages)))
+                    self._children += [(position, message) for message in effect.messages]
+
+    def _publish(self, position: int, effect: Collate) -> None:
+        if effect.settle is None:
+            return
+        self._children += [(position, child) for child in effect.settle.children]
+        for arrival in effect.settle.arrivals:
+            if arrival.message is None:
+                self._arrivals.append((position, arrival, None))
+            else:
+                self._arrivals.append((position, arrival, len(self._children)))
+                self._children.append((position, arrival.message))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.steps and not self.opens
+
+    def locks(self) -> list[Column]:
+        """The jobs that must be locked before the messages: those that end, and those whose inbox a hook looks into."""
+        ending = [job for _, job, effect in self.steps if effect.end is not None]
+        waiting = [job for _, job, effect in self.steps if effect.awaits is not None]
+        return [ending + waiting, ending]
+
+    def arguments(self) -> list[Column]:
+        """The parameters of `collate_1` from `p_open_ord` on."""
+        effects = [effect for _, _, effect in self.steps]
+        children = [child for _, child in self._children]
+        order = insertion_order(children)
+        place = {at: sorted_at + 1 for sorted_at, at in enumerate(order)}
+        arrivals = [arrival for _, arrival, _ in self._arrivals]
+        ends = [effect.end for effect in effects]
+        return [
+            [position for position, _ in self.opens],
+            [count for _, count in self.opens],
+            [position for position, _, _ in self.steps],
+            [job for _, job, _ in self.steps],
+            [effect.activity for effect in effects],
+            [effect.dimension for effect in effects],
+            [effect.guid for effect in effects],
+            self._waves(),
+            [effect.add for effect in effects],
+            [effect.mark for effect in effects],
+            [effect.guid_add for effect in effects],
+            unset([effect.response for effect in effects]),
+            unset([effect.failure for effect in effects]),
+            [effect.settle is not None for effect in effects],
+            [0 if effect.settle is None else effect.settle.threshold for effect in effects],
+            unset([None if end is None else end.status.value for end in ends]),
+            unset([None if end is None else end.result for end in ends]),
+            unset([None if end is None else end.error for end in ends]),
+            unset([effect.awaits for effect in effects]),
+            [effect.acknowledge for effect in effects],
+            [position for position, _, _ in self._arrivals],
+            [arrival.activity for arrival in arrivals],
+            [arrival.dimension for arrival in arrivals],
+            [arrival.source for arrival in arrivals],
+            unset([arrival.value for arrival in arrivals]),
+            [arrival.needed for arrival in arrivals],
+            [None if at is None else place[at] for _, _, at in self._arrivals],
+            [self._children[at][0] for at in order],
+            *execution_columns(children, order),
+        ]
+
+    def _waves(self) -> list[int]:
+        """A statement writes a row once: the second step on one activity's ledger comes in a second wave."""
+        seen: dict[tuple[int, str, str], int] = {}
+        waves = []
+        for _, job, effect in self.steps:
+            key = (job, effect.activity, effect.dimension)
+            seen[key] = seen.get(key, 0) + 1
+            waves.append(seen[key])
+        return waves
+
+    def read(self, answer: Row, order: Sequence[int], receipts: Sequence[Receipt]) -> None:
+        """Complete the receipts of the commits whose fence held."""
+        closed, gone = set(answer["closed"] or ()), set(answer["gone"] or ())
+        for position, ledger, guid_ledger, ordinal in zip(
+            answer["positions"], answer["ledgers"], answer["guid_ledgers"], answer["ordinals"], strict=False
+        ):
+            receipt = receipts[order[position - 1]]
+            if receipt.applied:
+                receipt.collated = Collated(ledger, guid_ledger, ordinal, position in closed)
+                if position in gone:
+                    receipt.status = Status.DONE
+        for position in answer["routed"] or ():
+            receipts[order[position - 1]].status = Status.RUNNABLE

@@ -1,0 +1,56 @@
+-- name: flush_flows
+select * from {schema}.flush_flows_1(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
+  $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
+  $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67, $68, $69, $70,
+  $71, $72, $73)
+
+-- name: flow_lock
+select {schema}.flow_lock_1($1, $2, $3)
+
+-- name: collate
+select * from {schema}.collate_1(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
+  $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
+  $48, $49, $50, $51, $52, $53)
+
+-- name: flow_look
+select m.step, m.state, j.status as job_status, j.cancel_requested, s.status as semaphore, a.ledger,
+  g.ledger as guid_ledger, g.ordinal, g.response
+from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bytea[])
+  with ordinality k(id, job, activity, dimension, guid, at)
+left join {schema}.executions m on m.id = k.id
+left join {schema}.executions j on j.id = k.job
+left join {schema}.semaphores s on s.job_id = k.job and s.activity = '' and s.dimension = ''
+left join {schema}.activities a on a.job_id = k.job and a.activity = k.activity and a.dimension = k.dimension
+left join {schema}.guids g on g.job_id = k.job and g.guid = k.guid
+order by k.at
+
+-- name: flow_arrived
+select source, value from {schema}.arrivals
+where job_id = $1 and activity = $2 and dimension = $3 order by seq
+
+-- name: flow_id
+select id from {schema}.executions where promise = $1
+
+-- name: flow_activities
+select activity, dimension, ledger from {schema}.activities where job_id = $1 order by seq
+
+-- name: flow_guids
+select guid, activity, dimension, ordinal, ledger, response from {schema}.guids where job_id = $1 order by seq
+
+-- name: flow_semaphores
+select activity, dimension, status from {schema}.semaphores where job_id = $1 order by seq
+
+-- name: flow_arrivals
+select activity, dimension, source, value from {schema}.arrivals where job_id = $1 order by seq
+
+-- name: flow_failures
+select activity, dimension, error from {schema}.failures where job_id = $1 order by seq
+
+-- name: flow_message_views
+select promise, step, status::text, state, error, attempt, eligible_at from {schema}.executions
+where parent_id = $1 and kind = 'message' order by id
+
+-- name: letter_again
+select {schema}.letter_again_1($1, $2)
