@@ -2,7 +2,7 @@
 # Both set up .venv first, from Python 3.11 or later alone; running them again is quick.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit bench clean
+.PHONY: help setup demo test lint types unit test-browser bench bench-peers bench-growth clean
 
 VENV := .venv
 READY := $(VENV)/.ready
@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## set up .venv (the other commands do it themselves)
 
@@ -35,8 +35,28 @@ types: $(READY) ## mypy, strict
 unit: $(READY) ## the tests alone
 	$(BIN)/pytest -n 2 $(ARGS)
 
+# Playwright speaks to the Chromium of the system, which only root can install.
+test-browser: $(READY) ## the dashboard in a real Chromium (as root it is installed where there is none)
+	@if ! command -v $${HOLDFAST_CHROMIUM:-chromium} >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo 'Installing chromium.'; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium; } >/dev/null || true; \
+	fi
+	@if command -v $${HOLDFAST_CHROMIUM:-chromium} >/dev/null; then $(BIN)/pytest tests/browser $(ARGS); else \
+	  echo '######################################################################' >&2; \
+	  echo '# THE DASHBOARD WAS NOT TESTED: there is no chromium, and it could   #' >&2; \
+	  echo '# not be installed here. Install it (as root: apt install chromium), #' >&2; \
+	  echo '# or name one in HOLDFAST_CHROMIUM, and run: make test-browser       #' >&2; \
+	  echo '######################################################################' >&2; \
+	fi
+
 bench: $(READY) ## all benchmarks, one table
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(READY) ## Holdfast beside its peers, about ten minutes (ARGS=--quick to see that it works)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
+bench-growth: $(READY) ## what grows with the ledger, and what does not, a plot each
+	$(BIN)/python -m benchmarks.growth $(ARGS)
 
 clean: ## delete .venv and caches; ledgers and benchmark results stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

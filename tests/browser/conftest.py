@@ -36,7 +36,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def chromium_path() -> str:
-    found = os.environ.get("HOLDFAST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    found = shutil.which(os.environ.get("HOLDFAST_CHROMIUM", "chromium"))
     assert found, "no Chromium: install Debian's `chromium`, or name one in HOLDFAST_CHROMIUM"
     return found
 

@@ -85,7 +85,7 @@ def test_signal_sent_from_the_page_is_delivered_and_the_run_goes_on_live(page: P
 
 
 async def _is_at(shop: Any, found: str, step: str) -> bool:
-    return (await shop.app.handle(found).describe()).step == step
+    return bool((await shop.app.handle(found).describe()).step == step)
 
 
 def test_payload_that_is_no_json_is_refused_with_a_reason(page: Page, bench: Bench) -> None:
