@@ -2,7 +2,8 @@
 
 A page is a program: its blocks run in order, in one module, with `await` at the top level as in `python -m asyncio`.
 What a line prints stands behind it as `# -> text`, and is compared. A block that begins with a file name is a program
-of its own: `# orders.py` is run as a script, `# test_orders.py` with pytest. The pages of a section run in one process,
+of its own: `# orders.py` is run as a script, `# test_orders.py` with pytest. One that begins with `# SQLite` or
+`# PostgreSQL` runs on that store alone. The pages of a section run in one process,
 each on a ledger of its own. Code of other systems stands in blocks of the language `py`, which are not run.
 """
 
@@ -16,6 +17,7 @@ import inspect
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,11 +30,12 @@ import pytest
 
 from holdfast import App
 from tests.cli.databases import execute, postgres_database
-from tests.cli.processes import TIMEOUT_SECONDS, environment, in_pipe
+from tests.cli.processes import HOLDFAST, TIMEOUT_SECONDS, environment, in_pipe
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+TUTORIAL = DOCS / "tutorial" / "index.md"
 # Its blocks are fragments beside complete programs, which are examples/operation_*.py and run in their own tests.
 FRAGMENTS = {"several-processes.md"}
 
@@ -55,6 +58,11 @@ class Block:
     def file_name(self) -> str | None:
         found = _FILE_NAME.match(self.text)
         return None if found is None else found[1]
+
+    def is_for(self, is_postgres: bool) -> bool:
+        """A block that begins with the name of a store is for that one."""
+        store, _, _ = self.text.partition("\n")
+        return store != ("# SQLite" if is_postgres else "# PostgreSQL")
 
     @property
     def promised(self) -> list[str]:
@@ -100,7 +108,10 @@ def test_the_pages_of_a_section_run_from_top_to_bottom(
     assert ran.code == 0, ran.out + ran.err
 
 
-@pytest.mark.parametrize("program", [block for block in programs() if block.page.name != "README.md"], ids=_name)
+ALONE = [block for block in programs() if block.page.name != "README.md" and block.page != TUTORIAL]
+
+
+@pytest.mark.parametrize("program", ALONE, ids=_name)
 def test_a_program_runs(program: Block, tmp_path: Path) -> None:
     assert program.file_name is not None
     file = tmp_path / program.file_name
@@ -133,6 +144,64 @@ def test_the_program_of_the_readme_survives_kill_9(tmp_path: Path) -> None:
     assert items[seam] in (seam, seam + 1)
     assert items[seam:] == list(range(items[seam], 11))
     assert in_pipe([sys.executable, str(file)], folder=tmp_path).out == "packed: 10\n"
+
+
+def shell(page: Path) -> list[str]:
+    """The commands of a page, in order."""
+    return [line for block in blocks(page) if block.language == "sh" for line in block.text.splitlines()]
+
+
+class Program:
+    """A command of a page, with the lines that it prints."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        words = shlex.split(command)
+        words = {"python": [sys.executable, "-u"], "holdfast": list(HOLDFAST)}[words[0]] + words[1:]
+        self._process = subprocess.Popen(
+            words, cwd=folder, env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self._process.stdout is not None
+        self._out = self._process.stdout
+
+    def line_with(self, text: str) -> str:
+        """The next line with this text in it."""
+        for line in self._out:
+            if text in line:
+                return line
+        raise AssertionError(f"it ended without saying {text!r}")
+
+    def rest(self) -> list[str]:
+        return self._process.communicate(timeout=TIMEOUT_SECONDS)[0].splitlines()
+
+    def kill(self, number: signal.Signals) -> list[str]:
+        self._process.send_signal(number)
+        return self.rest()
+
+
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    """Its files, its commands, its lines; a reader with two terminals."""
+    for block in python_blocks(TUTORIAL):
+        assert block.file_name is not None
+        (tmp_path / block.file_name).write_text(block.text)
+    place, look, work, look_again, send, kill, work_again, place_again = shell(TUTORIAL)
+    placing = Program(place, tmp_path)
+    run = placing.line_with("started fulfil/").split("/")[1].strip()
+    assert "runnable" in in_pipe([*HOLDFAST, *shlex.split(look)[1:]], folder=tmp_path).out
+    first = Program(work, tmp_path)
+    while "awaiting_promise" not in (listed := in_pipe([*HOLDFAST, *shlex.split(look_again)[1:]], folder=tmp_path).out):
+        assert "fulfil" in listed
+    assert in_pipe([*HOLDFAST, *shlex.split(send.replace("ID", run))[1:]], folder=tmp_path).code == 0
+    first.line_with("order 17 is paid by card")
+    before = [first.line_with("is packed") for _ in range(3)]
+    assert kill.startswith("pkill -9 ")
+    before += [line for line in first.kill(signal.SIGKILL) if "is packed" in line]
+    second = Program(work_again, tmp_path)
+    assert placing.rest() == ["packed 6 boxes"]
+    after = [line for line in second.kill(signal.SIGTERM) if "is packed" in line]
+    packed = [line.split()[3] for line in before + after]
+    assert list(dict.fromkeys(packed)) == ["cup", "pot", "jug", "tray", "lamp", "vase"]
+    assert len(packed) <= 7, "only what was in flight is packed again"
+    assert Program(place_again, tmp_path).rest()[1:] == ["packed 6 boxes"]
 
 
 def test_fragments_are_at_least_python() -> None:
@@ -196,8 +265,9 @@ async def _empty(database: str) -> None:
 async def _run_page(page: Path) -> None:
     module = types.ModuleType("page")
     sys.modules[module.__name__] = module
+    is_postgres = os.environ["HOLDFAST_DATABASE"].startswith("postgresql")
     for block in python_blocks(page):
-        if block.file_name is None:
+        if block.file_name is None and block.is_for(is_postgres):
             await _run_block(block, module)
     for value in list(vars(module).values()):
         if isinstance(value, App):

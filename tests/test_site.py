@@ -80,6 +80,7 @@ def public_members() -> list[tuple[str, Any]]:
                 (f"{owner}.{name}", member)
                 for name, member in vars(value).items()
                 if not name.startswith("_")
+                and name not in SEAM
                 and (inspect.isfunction(member) or isinstance(member, property | classmethod))
             ]
     return found
