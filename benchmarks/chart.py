@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-COLOURS = ("#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8a8a00", "#7f7f7f")
+COLOURS = ("#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8a8a00", "#7f7f7f", "#7a3db8")
 WIDTH = 860
 LEFT, RIGHT = 340, 40
 ROW = 32
@@ -38,6 +38,24 @@ class DotRow:
     name: str
     note: str
     dots: Sequence[Dot]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of one thing; lines of one name share a colour, and the dashed one is told apart in the notes."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    dashed: bool = False
+
+
+def ticks_between(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of every power of ten around `low` and `high`, from the last below to the first above."""
+    every = [float(f"{digit}e{power}") for power in range(-9, 10) for digit in (1, 2, 5)]
+    first = max(tick for tick in every if tick <= low * (1 + 1e-9))
+    last = min(tick for tick in every if tick >= high * (1 - 1e-9))
+    found = [tick for tick in every if first <= tick <= last]
+    return found if len(found) > 1 else [first, every[every.index(first) + 1]]
 
 
 def powers(low: float, high: float) -> list[float]:
@@ -130,21 +148,16 @@ def dot_chart(title: str, notes: Sequence[str], panels: Mapping[str, Sequence[Do
     return _document(title, notes, y + 20, parts)
 
 
-def line_chart(
-    title: str,
-    notes: Sequence[str],
-    series: Mapping[str, Sequence[tuple[float, float]]],
-    x_axis: str,
-    y_axis: str,
-) -> str:
+def line_chart(title: str, notes: Sequence[str], lines: Sequence[Line], x_axis: str, y_axis: str) -> str:
     """Lines over two logarithmic axes; a horizontal line is what does not grow."""
-    points = [point for line in series.values() for point in line]
+    points = [point for line in lines for point in line.points]
     xs = sorted({x for x, _ in points})
     values = [y for _, y in points]
-    ticks = powers(min([1.0, *values]), max([1.0, *values]))
+    names = list(dict.fromkeys(line.name for line in lines))
+    ticks = ticks_between(min([0.5, *values]), max([2.0, *values]))
     low, high = ticks[0], ticks[-1]
     start, end = 70, WIDTH - RIGHT
-    parts, y = _head(title, notes, list(series))
+    parts, y = _head(title, notes, names)
     top, bottom = y + 8, y + 8 + PLOT_HEIGHT
     left_x, right_x = xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] * 10
     for tick in ticks:
@@ -154,14 +167,17 @@ def line_chart(
     for x in xs:
         at = place(x, left_x, right_x, start + 20, end - 20)
         parts.append(_line(at, top, at, bottom, "grid") + _text(at, bottom + 16, short(x), "small", "middle"))
-    for number, (name, line) in enumerate(series.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        dash = ' stroke-dasharray="6 4"' if number >= len(COLOURS) else ""
-        spots = [(place(x, left_x, right_x, start + 20, end - 20), place(v, low, high, bottom, top)) for x, v in line]
+    for line in lines:
+        colour = COLOURS[names.index(line.name) % len(COLOURS)]
+        dash = ' stroke-dasharray="6 4"' if line.dashed else ""
+        spots = [
+            (place(x, left_x, right_x, start + 20, end - 20), place(value, low, high, bottom, top))
+            for x, value in line.points
+        ]
         path = " ".join(f"{x:g},{v:g}" for x, v in spots)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
-        for (x, v), (at, value) in zip(spots, line, strict=True):
-            label = escape(f"{name} at {short(at)}: {value:.3g}")
+        for (x, v), (at, value) in zip(spots, line.points, strict=True):
+            label = escape(f"{line.name} at {short(at)}: {value:.3g}")
             parts.append(f'<circle cx="{x:g}" cy="{v:g}" r="4" fill="{colour}"><title>{label}</title></circle>')
     parts.append(_text((start + end) / 2, bottom + 34, x_axis, "small", "middle"))
     parts.append(_text(start - 54, top - 6, y_axis, "small"))

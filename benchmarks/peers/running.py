@@ -106,14 +106,14 @@ class Runner:
             text=True,
             start_new_session=True,
         )
-        try:
-            output, errors = process.communicate(timeout=self.timeout_seconds)
-        except subprocess.TimeoutExpired:
-            return None, ""
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with process:
+            try:
+                output, errors = process.communicate(timeout=self.timeout_seconds)
+            except subprocess.TimeoutExpired:
+                return None, ""
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
         return process.returncode, output if process.returncode == 0 else errors or output
 
     @contextmanager

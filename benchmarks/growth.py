@@ -1,0 +1,81 @@
+"""`python -m benchmarks.growth`: what grows with the ledger, the processes, the history, the payload; a plot each.
+
+Within a round every size is measured beside the smallest, so that a machine that gets slower meanwhile does not look
+like growth. growth_plan says what is measured, growth_work how, growth_load fills ledgers, growth_run walks through
+the sizes, growth_summary makes table and plots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.growth_plan import dimensions
+from benchmarks.growth_run import Growth
+from benchmarks.growth_summary import summarise, table, write
+from benchmarks.loops import run
+from benchmarks.peers.plan import named
+from benchmarks.peers.publishing import machine, versions
+from benchmarks.peers.running import ROOT, Log
+
+PUBLISHED = ROOT / "docs" / "img"
+STORES = ("postgres", "sqlite")
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
+    parser.add_argument("--dimensions", help="some of finished,processes,history,payload; all if left out")
+    parser.add_argument("--stores", help="postgres, sqlite, or both if left out")
+    parser.add_argument("--rounds", type=int, default=None, help="3, or 1 with --quick")
+    parser.add_argument("--most", type=int, default=None, help="leave out sizes of the ledger above this")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to compare")
+    parser.add_argument("--resume", action="store_true", help="go on where the last run of this kind was cut short")
+    parser.add_argument("--publish", action="store_true", help="write JSON and plots into docs/img too")
+    cache = os.environ.get("HOLDFAST_BENCH_CACHE") or ROOT / ".bench"
+    parser.add_argument("--cache", type=Path, default=Path(cache), help="results (.bench)")
+    return parser.parse_args(given)
+
+
+def main(given: list[str] | None = None) -> int:
+    asked = arguments(given)
+    logging.disable(logging.WARNING)  # workers that are killed on purpose are reported by the next one
+    known = dimensions(asked.quick, asked.most)
+    rounds = asked.rounds or (1 if asked.quick else 3)
+    chosen, stores = named(asked.dimensions, list(known), "dimension"), named(asked.stores, STORES, "store")
+    log = Log(asked.cache / "growth" / "run.jsonl", f"growth-{asked.quick}-{asked.most}", resume=asked.resume)
+    growth = Growth(log, rounds, asked.quick)
+    complete = False
+    try:
+        for name in chosen:
+            for store in stores:
+                run(growth.run(name, known[name], store))
+        complete = not growth.failures
+    except KeyboardInterrupt:
+        print("\ninterrupted; --resume goes on from here", flush=True)
+    rows = summarise(list(log.records.values()), known)
+    found = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "versions": versions({}),
+        "quick": asked.quick,
+        "smallest": {name: growth.sizes(dimension)[0] for name, dimension in known.items()},
+        "failures": growth.failures,
+        "rows": rows,
+    }
+    print(table(rows, known))
+    for what, why in growth.failures.items():
+        print(f"{what} could not be measured: {why}")
+    written = write(found, known, asked.cache / "growth")
+    if asked.publish:
+        written += write(found, known, PUBLISHED)
+    for path in written:
+        print(f"written to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
+    return 0 if complete else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,315 @@
+"""The comparison with peers, its pure parts: plan, command lines, figures, table, charts. No peer is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from benchmarks.chart import Dot, DotRow, Line, dot_chart, line_chart, place, powers, short, ticks_between
+from benchmarks.growth_plan import dimensions
+from benchmarks.growth_summary import charts
+from benchmarks.growth_summary import summarise as summarise_growth
+from benchmarks.growth_summary import table as growth_table
+from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, PEERS, POSTGRES, SQLITE, WORKLOADS, Figure
+from benchmarks.peers.environments import Environment, prepare, reason
+from benchmarks.peers.plan import Plan, named
+from benchmarks.peers.publishing import chart, machine
+from benchmarks.peers.running import Log, Runner
+from benchmarks.peers.summary import summarise, table
+
+ROOT = Path(__file__).resolve().parents[1]
+EVERYTHING = Plan(rounds=2, workloads=list(WORKLOADS), stores=[POSTGRES, SQLITE], peers=list(PEERS))
+
+
+def record(system: str, seconds: float, workload: str = "w1", **more: Any) -> dict[str, Any]:
+    key = f"{more.get('round', 0)}/{workload}/{system}"
+    base = {"key": key, "workload": workload, "store": POSTGRES, "system": system, "n": 10}
+    return {**base, "units": 10, "seconds": seconds, "p50_ms": seconds * 1e3, "p99_ms": None, **more}
+
+
+# ---------------------------------------------------------------------- plan and command lines
+
+
+def test_every_round_measures_holdfast_beside_each_peer_in_turn() -> None:
+    calls = list(EVERYTHING.calls())
+    assert len({call.key for call in calls}) == len(calls)
+    first = [c.contestant.label for c in calls if (c.round, c.workload, c.store) == (0, "w1", POSTGRES)]
+    second = [c.contestant.label for c in calls if (c.round, c.workload, c.store) == (1, "w1", POSTGRES)]
+    assert first == ["Holdfast", "DBOS", "DBOS, 4 in flight", "Absurd", "Procrastinate", "PgQueuer"]
+    assert second == first[::-1]
+    rounds = [call.round for call in calls]
+    assert rounds == sorted(rounds), "a run that is cut short has whole rounds behind it"
+
+
+def test_every_workload_is_put_to_holdfast_on_both_stores_and_to_a_peer() -> None:
+    for workload in WORKLOADS:
+        for store in (POSTGRES, SQLITE):
+            calls = [call for call in EVERYTHING.calls() if (call.workload, call.store) == (workload, store)]
+            systems = {call.contestant.label for call in calls}
+            assert HOLDFAST.label in systems
+            assert len(systems) > 1
+
+
+def test_times_are_compared_at_one_size_alone() -> None:
+    for name, workload in WORKLOADS.items():
+        if workload.figure is not Figure.RATE:
+            assert len({each.sizes[name] for each in CONTESTANTS if name in each.sizes}) == 1
+
+
+def test_a_quick_plan_is_small_and_measures_the_same_things() -> None:
+    quick = Plan(1, list(WORKLOADS), [POSTGRES, SQLITE], list(PEERS), quick=True)
+    whole = Plan(1, list(WORKLOADS), [POSTGRES, SQLITE], list(PEERS))
+    assert [(c.workload, c.store, c.contestant) for c in quick.calls()] == [
+        (c.workload, c.store, c.contestant) for c in whole.calls()
+    ]
+    assert max(call.n for call in quick.calls()) <= 1_000
+    assert quick.digest({}) != whole.digest({})
+
+
+def test_other_versions_make_another_run() -> None:
+    assert EVERYTHING.digest({"dbos": "1"}) != EVERYTHING.digest({"dbos": "2"})
+    assert EVERYTHING.digest({"dbos": "1"}) == EVERYTHING.digest({"dbos": "1"})
+
+
+@pytest.mark.parametrize("contestant", CONTESTANTS, ids=lambda each: each.label)
+def test_command_lines_name_driver_workload_store_and_size(contestant: Any) -> None:
+    for store in contestant.stores:
+        for workload, size in contestant.sizes.items():
+            url = "postgresql://postgres@127.0.0.1:1/bench" if store == POSTGRES else "/tmp/x/bench.db"
+            command = contestant.command(Path("python"), workload, store, url, size)
+            assert command[1] == "-m"
+            source = ROOT / (command[2].replace(".", "/") + ".py")
+            assert f"def {workload}(" in source.read_text()
+            assert command[3] == workload
+            assert command[command.index("--n") + 1] == str(size)
+            assert url.removeprefix("postgresql") in command[command.index("--url") + 1]
+
+
+def test_dbos_gets_its_own_form_of_urls() -> None:
+    dbos = next(each for each in CONTESTANTS if each.peer == "dbos")
+    assert dbos.address(POSTGRES, "postgresql://u@h/d") == "postgresql+psycopg://u@h/d"
+    assert dbos.address(SQLITE, "/tmp/a.db") == "sqlite:////tmp/a.db"
+
+
+def test_holdfast_is_measured_whatever_peers_are_asked_for() -> None:
+    plan = Plan(1, ["w3"], [SQLITE], ["dbos"])
+    assert [call.contestant.label for call in plan.calls()] == ["Holdfast", "DBOS"]
+
+
+def test_lists_are_read_in_the_order_of_the_catalogue_and_unknown_names_refused() -> None:
+    assert named("w2, w1", ["w1", "w2", "w3"], "workload") == ["w1", "w2"]
+    assert named(None, ["a", "b"], "store") == ["a", "b"]
+    with pytest.raises(SystemExit, match="unknown workload: w99; there are w1, w2"):
+        named("w99", ["w1", "w2"], "workload")
+
+
+def test_requirements_are_pinned() -> None:
+    for peer in PEERS.values():
+        assert all(re.fullmatch(r"[\w\[\]-]+==[\d.]+", requirement) for requirement in peer.requirements)
+        assert any(requirement.startswith(peer.package) for requirement in peer.requirements)
+
+
+# ---------------------------------------------------------------------- failures are named
+
+
+def test_a_peer_that_does_not_install_is_named_with_its_reason(tmp_path: Path) -> None:
+    from benchmarks.peers.catalogue import Peer
+
+    in_the_way = tmp_path / "a-file"
+    in_the_way.write_text("")
+    found = prepare("nobody", Peer("nobody", ("nobody==1.0",), "dbos_driver"), in_the_way)
+    assert found.failure.startswith("did not install: ")
+    shown = table(summarise([record("Holdfast", 1.0)]), {"nobody": found.failure})
+    assert "nobody is missing: it did not install: " in shown
+
+
+def test_reasons_keep_addresses_and_paths_to_themselves() -> None:
+    output = (
+        "Looking in https://packages.example.com/a\nERROR: No matching distribution at https://example.com/x for y\n"
+    )
+    assert reason(output) == "ERROR: No matching distribution at ... for y"
+    assert reason("") == "it said nothing"
+
+
+@pytest.mark.parametrize(
+    ("program", "failure"),
+    [
+        ("raise SystemExit('no schema here')", "ended with exit code 1: no schema here"),
+        ("print('not a result')", "ended with exit code 0: not a result"),
+        ("import time; time.sleep(60)", "took longer than 1 s"),
+    ],
+)
+def test_a_call_that_fails_says_why_and_ends_in_time(tmp_path: Path, program: str, failure: str) -> None:
+    class Driver:
+        label, peer = "Holdfast", None
+
+        def command(self, *_: object) -> list[str]:
+            return [sys.executable, "-c", program]
+
+    call: Any = type("Call", (), {})()
+    call.contestant, call.store, call.workload, call.n, call.round, call.key = Driver(), SQLITE, "w1", 1, 0, "k"
+    server: Any = None
+    found = Runner(server, tmp_path, {}, timeout_seconds=1.0).run(call)
+    assert found["failed"] == failure
+    assert found["system"] == "Holdfast"
+
+
+# ---------------------------------------------------------------------- what was measured stays
+
+
+def test_a_run_that_was_cut_short_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    log = Log(path, "plan-1", resume=False)
+    log.add({"key": "a", "units": 1})
+    with path.open("a") as file:
+        file.write('{"key": "b", "uni')
+    assert set(Log(path, "plan-1", resume=True).records) == {"a"}
+    assert Log(path, "plan-2", resume=True).records == {}, "another plan's results are not mixed in"
+
+
+def test_a_new_run_forgets_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    Log(path, "plan", resume=False).add({"key": "a"})
+    assert Log(path, "plan", resume=False).records == {}
+
+
+# ---------------------------------------------------------------------- figures and table
+
+
+def test_rates_give_medians_spread_and_how_many_times_faster_holdfast_is() -> None:
+    records = [record("Holdfast", s, round=i) for i, s in enumerate((0.01, 0.02, 0.05))]
+    records += [record("DBOS", s, round=i) for i, s in enumerate((0.1, 0.2, 0.5))]
+    ours, theirs = summarise(records)
+    assert (ours["system"], ours["median"], ours["ratio"]) == ("Holdfast", 500.0, None)
+    assert (theirs["median"], theirs["ratio"], theirs["rounds"]) == (50.0, 10.0, 3)
+    assert theirs["spread"] == 0.8
+
+
+@pytest.mark.parametrize("workload", ["w4", "w5"])
+def test_times_are_better_when_smaller(workload: str) -> None:
+    ours, theirs = summarise([record("Holdfast", 0.5, workload), record("Absurd", 0.25, workload)])
+    assert ours["median"] == pytest.approx(500.0 if workload == "w5" else 0.5)
+    assert theirs["ratio"] == 0.5, "a peer that is ahead is shown ahead"
+
+
+def test_holdfast_stands_first_whoever_was_measured_first() -> None:
+    rows = summarise([record("PgQueuer", 1.0), record("DBOS", 1.0), record("Holdfast", 1.0)])
+    assert [row["system"] for row in rows] == ["Holdfast", "PgQueuer", "DBOS"]
+
+
+def test_the_table_shows_failures_and_noise() -> None:
+    failed = {key: value for key, value in record("Absurd", 1).items() if key not in ("units", "seconds")}
+    records = [record("Holdfast", 0.01), record("DBOS", 0.1), record("DBOS", 0.5, round=1), {**failed, "failed": "no"}]
+    shown = table(summarise(records), {})
+    assert re.search(r"Absurd +10 failed: no", shown)
+    assert re.search(r"DBOS +10 +60 a second +0\.80! +2 +17 x", shown)
+
+
+# ---------------------------------------------------------------------- charts
+
+
+def test_axes_are_logarithmic_and_hold_all_values() -> None:
+    assert powers(0.02, 3) == [0.01, 0.1, 1.0, 10.0]
+    assert powers(1, 1) == [1.0, 10.0]
+    assert ticks_between(0.5, 2) == [0.5, 1.0, 2.0]
+    assert ticks_between(1, 1) == [1.0, 2.0]
+    assert ticks_between(0.3, 7) == [0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
+    assert place(10, 1, 100, 0, 200) == 100
+    assert [short(value) for value in (0.001, 0.5, 1, 10_000, 5_000_000)] == ["1/1,000", "1/2", "1", "10,000", "5M"]
+
+
+def test_a_dot_chart_is_well_formed_and_has_every_dot() -> None:
+    rows = [DotRow("w1 <many>", "note & all", [Dot("Holdfast", 1, "a"), Dot("DBOS", 0.01, "b < c")])]
+    root = ElementTree.fromstring(dot_chart("Title", ["one", "two"], {"On X": rows}, "axis"))
+    circles = [each for each in root.iter() if each.tag.endswith("circle")]
+    assert len(circles) == 4, "two in the legend, two in the row"
+    assert any("b < c" in (each.text or "") for each in root.iter())
+
+
+def test_a_line_chart_tells_stores_apart_and_shares_colours() -> None:
+    lines = [Line("w1", [(10, 1), (1000, 1.2)]), Line("w1", [(10, 1), (1000, 3)], dashed=True)]
+    root = ElementTree.fromstring(line_chart("Title", [], lines, "x", "y"))
+    drawn = [each for each in root.iter() if each.tag.endswith("polyline")]
+    assert [("stroke-dasharray" in each.attrib) for each in drawn] == [False, True]
+    assert drawn[0].attrib["stroke"] == drawn[1].attrib["stroke"]
+
+
+def test_the_published_chart_has_date_versions_machine_and_who_is_missing() -> None:
+    found = {
+        "date": "2026-01-02",
+        "machine": {"cores": 2, "memory_gb": 24, "architecture": "x86_64", "system": "Linux"},
+        "versions": {"holdfast": "0.1.0", "dbos": "3.3.0"},
+        "missing": {"absurd": "did not install: no network"},
+        "quick": False,
+        "rows": summarise([record("Holdfast", 0.01), record("DBOS", 0.1)]),
+    }
+    picture = chart(found)
+    for part in ("2026-01-02", "2 cores, 24 GB, x86_64, Linux", "dbos 3.3.0", "absurd, it did not install: no network"):
+        assert part in picture
+    assert "medians of 1 rounds" in picture
+    assert "no measurement" not in picture
+    assert "no measurement" in chart({**found, "quick": True})
+
+
+def test_the_machine_is_described_by_its_class_alone() -> None:
+    assert set(machine()) == {"cores", "memory_gb", "architecture", "system"}
+    assert json.dumps(machine())
+
+
+# ---------------------------------------------------------------------- growth
+
+
+def growth_record(measure: str, base: float, cost: float, number: int = 0) -> dict[str, Any]:
+    named_as = {"dimension": "history", "store": "sqlite", "measure": measure, "size": 1_000, "round": number}
+    return {"key": f"{measure}{number}", **named_as, "base": base, "cost": cost}
+
+
+def test_growth_is_the_median_of_rounds_and_marked_only_where_it_should_be_flat() -> None:
+    known = dimensions(quick=False)
+    records = [growth_record("step", 1, factor, number) for number, factor in enumerate((1.0, 1.5, 9.0))]
+    records.append(growth_record("replay", 1, 50))
+    by_measure = {row["measure"]: row for row in summarise_growth(records, known)}
+    assert (by_measure["step"]["growth"], by_measure["step"]["grew"]) == (1.5, True)
+    assert (by_measure["replay"]["growth"], by_measure["replay"]["grew"]) == (50, False)
+    shown = growth_table(list(by_measure.values()), known)
+    assert shown.count("GREW") == 1
+
+
+def test_growth_that_failed_is_named() -> None:
+    known = dimensions(quick=False)
+    failed = {**growth_record("step", 1, 1), "failed": "TimeoutError: "}
+    assert "failed: TimeoutError" in growth_table(summarise_growth([failed], known), known)
+
+
+def test_growth_covers_the_sizes_that_were_promised() -> None:
+    known = dimensions(quick=False)
+    assert list(known["finished"].sizes) == [10_000, 1_000_000, 5_000_000]
+    assert list(known["processes"].sizes) == [1, 2, 4]
+    assert list(known["history"].sizes) == [10, 1_000, 10_000]
+    assert list(known["payload"].sizes) == [100, 10_000, 500_000]
+    assert list(dimensions(quick=False, most_finished=1_000_000)["finished"].sizes) == [10_000, 1_000_000]
+
+
+def test_there_is_a_plot_for_each_dimension_that_was_measured() -> None:
+    known = dimensions(quick=False)
+    rows = summarise_growth([growth_record("step", 1, 1.1)], known)
+    facts = {"date": "2026-01-02", "machine": machine(), "quick": False, "smallest": {"history": 10}, "rows": rows}
+    assert set(charts(facts, known)) == {"history"}
+
+
+@pytest.mark.parametrize("module", ["benchmarks.peers", "benchmarks.growth"])
+def test_both_commands_explain_themselves(module: str) -> None:
+    command = [sys.executable, "-m", module, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert "--quick" in done.stdout
+    assert "--publish" in done.stdout
+
+
+def test_an_environment_that_failed_has_no_version() -> None:
+    assert Environment(Path("python"), failure="did not install: x").version == ""
