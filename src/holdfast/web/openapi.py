@@ -134,6 +134,8 @@ def _responses(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     for status, words in route.extra_statuses.items():
         responses[str(status)] = {"description": words}
     refused = {421, 422, 503, *route.problems}
+    if "{" in route.path:
+        refused.add(404)
     if route.role is not None:
         refused |= {401, 403}
     if route.method != "GET":

@@ -6,11 +6,13 @@ dashboard at `/`. `serve` runs it with uvicorn on the running event loop, so tha
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +26,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.routing import Route as StarletteRoute
 
 from holdfast.app import App
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ConfigurationError, HoldfastError
 from holdfast.store.base import Store
 from holdfast.web import login, openapi
 from holdfast.web.api import ROUTES
@@ -39,6 +41,7 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8420
 APP_NAME: Final = "holdfast-web"
 DRAIN_SECONDS: Final = 5
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def build(
@@ -100,37 +103,66 @@ async def serve(
     tokens: Tokens | None = None,
     operations: Path | None = None,
     handle_signals: bool = True,
+    on_up: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, or until cancelled. `ConfigurationError` off loopback without a token.
 
-    Tokens are those of `HOLDFAST_TOKENS` unless given. With `handle_signals=False` the caller's own handlers stay.
+    Tokens are those of `HOLDFAST_TOKENS` unless given. With `handle_signals=False` the caller's own handlers stay, and
+    cancelling is how to stop. `on_up` is called with the URL once it listens.
     """
     known = tokens if tokens is not None else tokens_from_environment()
     check_binding(host, known)
-    server = make_server(build(source, tokens=known, operations=operations), host, port)
-    if not handle_signals:
-        server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    loop = asyncio.get_running_loop()
+    with _listening(host, port) as listener:
+        server = make_server(build(source, tokens=known, operations=operations), host, port)
+        for number in SIGNALS if handle_signals else ():
+            loop.add_signal_handler(number, server.stop)
+        serving = asyncio.ensure_future(server.serve([listener]))
+        up = asyncio.ensure_future(server.is_up.wait())
+        try:
+            await asyncio.wait([serving, up], return_when=asyncio.FIRST_COMPLETED)
+            if up.done():
+                on_up(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/")
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            server.stop()
+            await serving
+            raise
+        finally:
+            up.cancel()
+            for number in SIGNALS if handle_signals else ():
+                loop.remove_signal_handler(number)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Bound here: uvicorn would end the process if the port is taken."""
     try:
-        await server.serve()
-    except SystemExit as error:  # uvicorn's way to say that the port is taken
-        raise HoldfastError(f"could not serve on {host}:{port}: is something else listening there?") from error
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2_048)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigurationError(f"could not serve on {host} port {port}: {reason}; use another --port") from error
 
 
 class Server(uvicorn.Server):
-    """Ends the open streams when it is told to stop: it would wait for them otherwise."""
+    """Leaves signals to its caller. `is_up` once it listens; `stop` ends the open streams, which it would wait for."""
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.end_streams()
-        super().handle_exit(sig, frame)
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
     def stop(self) -> None:
-        """From inside the process, as a signal does it from outside."""
-        self.end_streams()
-        self.should_exit = True
-
-    def end_streams(self) -> None:
         application: Any = self.config.app
         application.state.streams.close()
+        self.should_exit = True
 
 
 def make_server(application: Starlette, host: str, port: int) -> Server:

@@ -1,0 +1,20 @@
+"""The shop, on both stores."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+from tests.web.kit import Shop
+
+from holdfast.testing.stores import Stores
+
+
+@pytest_asyncio.fixture
+async def shop(stores: Stores) -> AsyncIterator[Shop]:
+    made = Shop(stores)
+    try:
+        await made.app.register()
+        yield made
+    finally:
+        await made.close()

@@ -1,0 +1,219 @@
+"""The API steers what the ledger holds, and says what is wrong without saying too much."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from tests.web.kit import Shop, client
+
+from holdfast import Status
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.web.api import ROUTES
+from holdfast.web.openapi import document
+from holdfast.web.server import build
+
+API = "/api/v1"
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert body["status"] == answer.status_code
+    assert body["request_id"] == answer.headers["x-request-id"]
+    return answer.status_code, body["type"].removeprefix("urn:holdfast:problem:")
+
+
+async def test_a_workflow_is_started_signalled_and_read(shop: Shop) -> None:
+    async with client(build(shop.app, dashboard=False)) as http:
+        body = {"name": shop.order.name, "input": {"amount": 7}, "key": "k", "attributes": {"city": "Rome", "n": 3}}
+        started = await http.post(f"{API}/executions", json=body)
+        assert started.status_code == 201
+        id = started.json()["id"]
+        assert (await http.post(f"{API}/executions", json=body)).json()["id"] == id
+        await shop.work()
+        shown = (await http.get(f"{API}/executions/{id[:8]}")).json()
+        assert (shown["id"], shown["status"], shown["idempotency_key"]) == (id, "awaiting_promise", "k")
+        for where, count in (("city=Rome", 1), ("n=3", 1), ("n=4", 0), ('n="3"', 0)):
+            found = await http.get(f"{API}/executions", params={"where": where})
+            assert len(found.json()["executions"]) == count, where
+        sent = await http.post(f"{API}/executions/{id}/signals", json={"name": "ship", "payload": "now"})
+        assert sent.json()["delivery"] == "delivered"
+        assert (await http.get(f"{API}/executions/{id}/inbox")).json()["inbox"] == [{"name": "ship", "payload": "now"}]
+        await shop.work()
+        shown = (await http.get(f"{API}/executions/{id}")).json()
+        assert (shown["status"], shown["result"]) == ("done", 7)
+        journal = (await http.get(f"{API}/executions/{id}/journal")).json()
+        assert [event["sequence"] for event in journal["events"]] == list(range(shown["journal_length"]))
+        assert journal["events"][0]["event"] == "ExecutionStarted"
+        rest = (await http.get(f"{API}/executions/{id}/journal", params={"after": 2, "limit": 2})).json()
+        assert rest["events"] == journal["events"][3:5]
+        assert rest["more"]
+        forked = await http.post(f"{API}/executions/{id}/fork", json={"at": 2})
+        assert forked.status_code == 201
+        assert forked.json()["id"] != id
+        refused = await http.post(f"{API}/executions/{id}/signals", json={"name": "ship"})
+        assert problem(refused) == (409, "refused")
+        assert problem(await http.post(f"{API}/executions/{id}/pause")) == (409, "refused")
+        assert problem(await http.post(f"{API}/executions/{id}/fork", json={"at": 10_000})) == (409, "refused")
+
+
+async def test_a_failed_task_is_retried_and_a_waiting_workflow_is_cancelled(shop: Shop) -> None:
+    failed, waiting = await shop.broken.start("no"), await shop.order.start(1)
+    await shop.work()
+    async with client(build(shop.app, dashboard=False)) as http:
+        found = (await http.get(f"{API}/executions", params={"status": ["failed", "cancelled"]})).json()
+        assert [item["id"] for item in found["executions"]] == [str(failed.id)]
+        again = await http.post(f"{API}/executions/{failed.id}/retry")
+        assert again.status_code == 201
+        assert problem(await http.post(f"{API}/executions/{waiting.id}/retry")) == (409, "refused")
+        paused = (await http.post(f"{API}/executions/{waiting.id}/pause")).json()
+        assert paused["paused"]
+        assert not (await http.post(f"{API}/executions/{waiting.id}/resume")).json()["paused"]
+        await http.post(f"{API}/executions/{waiting.id}/cancel", json={"cascade": True})
+        await shop.work()
+        assert await waiting.status() is Status.CANCELLED
+
+
+async def test_pages_of_a_list_follow_each_other_by_cursor(shop: Shop) -> None:
+    started = [str((await shop.order.start(number)).id) for number in range(5)]
+    async with client(build(shop.app, dashboard=False)) as http:
+        found: list[str] = []
+        cursor: dict[str, Any] = {}
+        while True:
+            page = (await http.get(f"{API}/executions", params={"limit": 2, **cursor})).json()
+            found += [item["id"] for item in page["executions"]]
+            if page["cursor"] is None:
+                break
+            cursor = {"cursor": page["cursor"]}
+    assert found == started[::-1]
+
+
+async def test_the_history_of_a_machine_is_read(shop: Shop) -> None:
+    from tests.web.kit import Box
+
+    handle = await shop.parcel.start(Box(3))
+    await shop.work()
+    async with client(build(shop.app, dashboard=False)) as http:
+        lines = (await http.get(f"{API}/executions/{handle.id}/history")).json()["transitions"]
+    assert [line["step"] for line in lines] == ["pack", "send"]
+
+
+async def test_queues_and_schedules_are_steered(shop: Shop) -> None:
+    async with client(build(shop.app, dashboard=False)) as http:
+        changed = await http.patch(f"{API}/queues/slow", json={"concurrency": 2, "rate": 5, "rate_seconds": 60})
+        assert changed.json() == {"name": "slow", "paused": False, "concurrency": 2, "rate": 5.0, "rate_seconds": 60.0}
+        assert (await http.post(f"{API}/queues/slow/pause")).json()["paused"]
+        lifted = (await http.patch(f"{API}/queues/slow", json={"concurrency": None})).json()
+        assert (lifted["paused"], lifted["concurrency"], lifted["rate"]) == (True, None, 5.0)
+        assert [queue["name"] for queue in (await http.get(f"{API}/queues")).json()["queues"]] == ["slow"]
+        assert (await http.post(f"{API}/schedules/daily/pause")).json()["paused"]
+        assert not (await http.post(f"{API}/schedules/daily/resume")).json()["paused"]
+        assert (await http.post(f"{API}/schedules/daily/trigger")).status_code == 201
+        assert (await http.delete(f"{API}/schedules/daily")).json() == {"schedule": "daily"}
+        assert problem(await http.delete(f"{API}/schedules/daily")) == (404, "not-found")
+        names = [line["name"] for line in (await http.get(f"{API}/definitions")).json()["definitions"]]
+        assert shop.order.name in names
+
+
+async def test_the_overview_counts_and_workers_are_listed(shop: Shop) -> None:
+    await shop.broken.start("no")
+    await shop.work()
+    async with client(build(shop.app, dashboard=False)) as http:
+        overview = (await http.get(f"{API}/overview")).json()
+        workers = (await http.get(f"{API}/workers")).json()["workers"]
+    counts = {item["status"]: item["count"] for item in overview["statuses"]}
+    assert (counts["failed"], counts["done"], overview["workers"], len(workers)) == (1, 0, 1, 1)
+    assert sum(bucket["failed"] for bucket in overview["pace"]["buckets"]) == 1
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+
+async def test_wrong_and_huge_bodies_are_refused(shop: Shop) -> None:
+    headers = {"content-type": "application/json"}
+    async with client(build(shop.app, dashboard=False, body_max_bytes=1_000)) as http:
+        start = f"{API}/executions"
+
+        async def chunks() -> Any:
+            for _ in range(50):
+                yield b"x" * 100
+
+        wrong: list[tuple[Any, int, str]] = [
+            (b"{", 400, "invalid"),
+            (b"\xff\xfe", 400, "invalid"),
+            (b'{"name":"x","input":' + b"[" * 900, 400, "invalid"),
+            (b"[]", 422, "invalid"),
+            (b'{"name": 5}', 422, "invalid"),
+            (b'{"name": "x", "unknown": 1}', 422, "invalid"),
+            (b'{"name": "x", "priority": 99999}', 422, "invalid"),
+            (b'{"name": "a\\u0000b"}', 422, "invalid"),
+            (b"", 422, "invalid"),
+            (b"x" * 1_001, 413, "too-large"),
+            (chunks(), 413, "too-large"),
+        ]
+        for body, status, word in wrong:
+            assert problem(await http.post(start, content=body, headers=headers)) == (status, word), body
+        assert problem(await http.post(start, data={"name": "x"})) == (415, "unsupported-media-type")
+        assert problem(await http.get(start, params={"limit": 0})) == (422, "invalid")
+        assert problem(await http.get(f"{start}?limit=1&limit=2")) == (422, "invalid")
+        assert problem(await http.get(start, params={"statsu": "done"})) == (422, "invalid")
+        assert problem(await http.get(f"{start}/zz")) == (422, "invalid")
+        assert problem(await http.get(f"{API}/nowhere")) == (404, "not-found")
+        assert problem(await http.put(start)) == (405, "method-not-allowed")
+
+
+async def test_an_ambiguous_id_names_the_candidates(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await shop.order.start(1)
+    store = await shop.app.store()
+    view = await store.get(first.id.to_bytes())
+    assert view is not None
+    twin = bytes([*first.id.to_bytes()[:4], *bytes(28)])
+
+    async def two(*_: object) -> list[Any]:
+        from msgspec.structs import replace
+
+        return [view, replace(view, promise=twin)]
+
+    monkeypatch.setattr(store, "find", two)
+    async with client(build(shop.app, dashboard=False)) as http:
+        answer = await http.get(f"{API}/executions/{first.id.short}")
+    assert problem(answer) == (409, "ambiguous")
+    assert "fits 2 executions" in answer.json()["detail"]
+
+
+async def test_a_fault_of_ours_is_logged_and_not_shown(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await shop.app.store()
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("the password is hunter2")
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailableError("postgresql://user@internal-host is down")
+
+    async with client(build(shop.app, dashboard=False)) as http:
+        monkeypatch.setattr(store, "workers", broken)
+        answer = await http.get(f"{API}/workers", headers={"x-request-id": "abc-1"})
+        assert problem(answer) == (500, "internal")
+        assert "hunter2" not in answer.text
+        assert answer.json()["request_id"] == "abc-1"
+        assert "abc-1" in caplog.text
+        monkeypatch.setattr(store, "now_us", away)
+        answer = await http.get("/ready")
+        assert problem(answer) == (503, "unavailable")
+        assert "internal-host" not in answer.text
+        assert (await http.get("/health")).status_code == 200
+        odd = await http.get("/health", headers={"x-request-id": "a b\x7f"})
+        assert odd.headers["x-request-id"] != "a b\x7f"
+
+
+def test_the_document_names_every_route_once_and_is_plain_json() -> None:
+    whole = document(ROUTES)
+    assert json.loads(json.dumps(whole)) == whole
+    named = [operation["operationId"] for path in whole["paths"].values() for operation in path.values()]
+    assert sorted(named) == sorted(route.name for route in ROUTES)
+    assert whole["openapi"].startswith("3.1")

@@ -1,0 +1,174 @@
+"""Browsers: sessions, CSRF, Origin and Host; and the headers that every answer has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from tests.web.kit import ADMIN, OPERATE, READ, TOKENS, Shop, client
+
+from holdfast.web.guard import Guard
+from holdfast.web.security import (
+    CONTENT_SECURITY_POLICY,
+    SESSION_SECONDS,
+    Role,
+    Tokens,
+    csrf_token,
+    is_same_origin,
+    require,
+)
+from holdfast.web.server import build
+
+PAGE = {"accept": "text/html"}
+
+
+def forms(tokens: Tokens) -> Starlette:
+    """A page with a form, as the dashboard has them."""
+
+    async def page(request: Request) -> Response:
+        require(request, Role.READ)
+        return HTMLResponse(f'<input name="csrf_token" value="{csrf_token(request)}">')
+
+    async def act(request: Request) -> Response:
+        require(request, Role.OPERATE)
+        return PlainTextResponse(str((await request.form())["what"]))
+
+    built = Starlette(routes=[Route("/page", page), Route("/act", act, methods=["POST"])])
+    built.add_middleware(Guard, tokens)
+    return built
+
+
+def token_in(text: str) -> str:
+    found = re.search(r'value="([0-9a-f]{64})"', text)
+    assert found is not None
+    return found[1]
+
+
+async def test_a_form_on_loopback_needs_the_token_of_its_page() -> None:
+    async with client(forms(Tokens())) as browser:
+        token = token_in((await browser.get("/page")).text)
+        origin = {"origin": "http://localhost"}
+        good = await browser.post("/act", data={"what": "it", "csrf_token": token}, headers=origin)
+        assert (good.status_code, good.text) == (200, "it")
+        by_header = await browser.post("/act", data={"what": "it"}, headers={**origin, "x-csrf-token": token})
+        assert by_header.status_code == 200
+        for data in ({"what": "it"}, {"what": "it", "csrf_token": "0" * 64}, {"what": "it", "csrf_token": "ü"}):
+            assert (await browser.post("/act", data=data, headers=origin)).json()["type"].endswith("bad-csrf")
+        browser.cookies.clear()
+        stolen = await browser.post("/act", data={"what": "it", "csrf_token": token}, headers=origin)
+        assert stolen.json()["type"].endswith("bad-csrf")
+
+
+async def test_another_site_can_do_nothing_on_loopback() -> None:
+    async with client(forms(Tokens())) as browser:
+        token = token_in((await browser.get("/page")).text)
+        for headers in (
+            {"origin": "http://evil.example"},
+            {"origin": "null"},
+            {"origin": "http://localhost:9"},
+            {"sec-fetch-site": "cross-site"},
+            {"sec-fetch-site": "same-site"},
+        ):
+            answer = await browser.post("/act", data={"what": "it", "csrf_token": token}, headers=headers)
+            assert answer.json()["type"].endswith("bad-origin"), headers
+        program = await browser.post("/act", data={"what": "it"})
+        assert program.status_code == 200  # no browser: nobody else's authority is abused
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", ""])
+async def test_without_a_token_only_names_of_loopback_are_served(host: str) -> None:
+    """DNS rebinding: a foreign name that leads to 127.0.0.1."""
+    async with client(forms(Tokens())) as browser:
+        answer = await browser.get("/page", headers={"host": host})
+        assert answer.status_code == 421
+        assert answer.json()["type"].endswith("bad-host")
+        assert (await browser.get("/page", headers={"host": "[::1]:8420"})).status_code == 200
+    async with client(forms(TOKENS), READ) as browser:
+        assert (await browser.get("/page", headers={"host": host})).status_code == 200
+
+
+async def test_a_token_becomes_a_session(shop: Shop) -> None:
+    web = build(shop.app, tokens=TOKENS, dashboard=False)
+    async with client(web) as browser:
+        away = await browser.get("/queues", headers=PAGE)
+        assert away.status_code == 404 or away.headers["location"] == "/login?next=/queues"
+        assert "Token" in (await browser.get("/login?next=/queues")).text
+        wrong = await browser.post("/login", data={"token": "x" * 20})
+        assert wrong.status_code == 401
+        assert "set-cookie" not in wrong.headers
+        entered = await browser.post("/login", data={"token": OPERATE, "next": "/queues"})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/queues")
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+        assert OPERATE not in cookie
+        assert (await browser.get("/api/v1/queues")).status_code == 200
+        blind = await browser.post("/api/v1/queues/q/pause")
+        assert blind.json()["type"].endswith("bad-csrf")
+
+
+async def test_a_session_may_what_its_token_may() -> None:
+    async with client(forms(TOKENS)) as browser:
+        for token, allowed in ((READ, 403), (OPERATE, 200), (ADMIN, 200)):
+            session = TOKENS.open_session(token, 4_000_000_000)
+            assert session is not None
+            headers = {"cookie": f"holdfast_session={session}"}
+            value = token_in((await browser.get("/page", headers=headers)).text)
+            answer = await browser.post("/act", data={"what": "it", "csrf_token": value}, headers=headers)
+            assert answer.status_code == allowed
+
+
+def test_a_session_that_is_old_forged_or_without_its_token_is_nobodys() -> None:
+    session = TOKENS.open_session(READ, 1_000)
+    assert session is not None
+    assert TOKENS.session(session, 1_000 + SESSION_SECONDS - 1).role is Role.READ
+    assert TOKENS.session(session, 1_000 + SESSION_SECONDS).role is None
+    name, expires, nonce, mac = session.split(".")
+    for forged in (
+        f"{name}.{int(expires) + 9}.{nonce}.{mac}",
+        f"{name}.{expires}.{nonce}.{'0' * 64}",
+        f"{name}.{expires}.{nonce}",
+        f"{name}.x.{nonce}.{mac}",
+        "",
+        "....",
+        "é.1.é.é",
+    ):
+        assert TOKENS.session(forged, 1_000).role is None, forged
+    assert Tokens([("admin", ADMIN)]).session(session, 1_000).role is None
+
+
+@pytest.mark.parametrize("there", ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "/a\nb", ""])
+async def test_a_login_leads_nowhere_else(shop: Shop, there: str) -> None:
+    async with client(build(shop.app, tokens=TOKENS, dashboard=False)) as browser:
+        entered = await browser.post("/login", data={"token": READ, "next": there})
+        assert entered.headers["location"] == "/"
+
+
+async def test_every_answer_has_the_headers(shop: Shop) -> None:
+    async with client(build(shop.app, dashboard=False)) as http:
+        for path in ("/health", "/nowhere", "/login", "/api/v1/queues"):
+            headers = (await http.get(path)).headers
+            assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cache-control"] == "no-store"
+            assert "server" not in headers
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "is_same"),
+    [
+        ("http://localhost:8420", "localhost:8420", True),
+        ("https://holdfast.example", "holdfast.example", True),
+        ("http://localhost", "localhost:8420", False),
+        ("http://localhost:8420", "127.0.0.1:8420", False),
+        ("null", "localhost", False),
+        ("http://[", "localhost", False),
+    ],
+)
+def test_an_origin_is_the_same_by_name_and_port(origin: str, host: str, is_same: bool) -> None:
+    assert is_same_origin(origin, "http", host) is is_same

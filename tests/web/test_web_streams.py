@@ -1,0 +1,191 @@
+"""Live events lose nothing: a client that is cut off anywhere goes on after the last event it had."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+from tests.web.kit import Box, Shop, client, parse_events
+
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.journal import decode_segment
+from holdfast.store.base import Store
+from holdfast.web.problems import Problem
+from holdfast.web.server import build, make_server
+from holdfast.web.streams import BEAT, Streams, Told
+
+
+def streams(**given: Any) -> Streams:
+    return Streams(first_poll_seconds=0.001, last_poll_seconds=0.002, **given)
+
+
+async def take(events: AsyncGenerator[bytes, None], count: int) -> list[dict[str, str]]:
+    """The next so many events; then the connection breaks."""
+    found: list[dict[str, str]] = []
+    async for text in events:
+        found += parse_events(text)
+        if len(found) >= count:
+            break
+    await events.aclose()
+    return found
+
+
+async def sequences(store: Store, promise: bytes) -> list[int]:
+    segments = [decode_segment(text) for text in await store.journal(promise)]
+    return [event.sequence for segment in segments for event in segment.events]
+
+
+async def test_a_stream_cut_off_after_every_event_tells_each_event_once(shop: Shop) -> None:
+    handle = await shop.order.start(4)
+    await shop.work()
+    store, promise = await shop.app.store(), handle.id.to_bytes()
+    live = streams()
+    found: list[dict[str, str]] = []
+    last: str | None = None
+    while not found or found[-1]["event"] != "end":
+        if len(found) == 3:  # something happens while nobody listens
+            await handle.signal("ship", "now")
+            await shop.work()
+        (event,) = await take(live.execution(store, promise, last), 1)
+        found.append(event)
+        last = event["id"]
+    told = [json.loads(event["data"])["sequence"] for event in found if event["event"] == "journal"]
+    assert told == await sequences(store, promise)
+    assert [event["event"] for event in found][-2:] == ["status", "end"]
+    assert json.loads(found[-1]["data"])["status"] == "done"
+    assert live.open == 0
+
+
+async def test_a_machine_is_told_by_its_history(shop: Shop) -> None:
+    handle = await shop.parcel.start(Box(1))
+    store = await shop.app.store()
+    first = await take(streams().execution(store, handle.id.to_bytes(), None), 1)
+    assert json.loads(first[0]["data"])["status"] == "runnable"
+    await shop.work()
+    rest = await take(streams().execution(store, handle.id.to_bytes(), first[0]["id"]), 4)
+    assert [event["event"] for event in rest] == ["transition", "transition", "status", "end"]
+    assert [json.loads(event["data"])["step"] for event in rest[:2]] == ["pack", "send"]
+
+
+async def test_what_happens_is_told_while_the_stream_is_open(shop: Shop) -> None:
+    handle = await shop.order.start(4)
+    events = streams().execution(await shop.app.store(), handle.id.to_bytes(), None)
+    found: list[str] = []
+    async for text in events:
+        found += [event["event"] for event in parse_events(text)]
+        if found == ["status"]:
+            await handle.signal("ship", "now")
+            await shop.work()
+    assert found[-1] == "end"
+    assert found.count("journal") == len(await sequences(await shop.app.store(), handle.id.to_bytes()))
+
+
+async def test_every_end_is_told_once_through_any_number_of_reconnects(shop: Shop) -> None:
+    store = await shop.app.store()
+    live = streams()
+    (ready,) = await take(live.ledger(store, None), 1)
+    assert ready["event"] == "ready"
+    started = []
+    for number in range(6):
+        started.append(str((await shop.broken.start(str(number))).id))
+        await shop.work()
+        await shop.stores.advance(1)
+    found: list[str] = []
+    last = ready["id"]
+    while len(found) < len(started):
+        _, event = await take(live.ledger(store, last), 2)
+        assert event["event"] == "ended"
+        found.append(json.loads(event["data"])["id"])
+        last = event["id"]
+    assert found == started
+
+
+async def test_a_stream_of_ends_can_be_narrowed_and_show_the_overview(shop: Shop) -> None:
+    store = await shop.app.store()
+    (ready,) = await take(streams().ledger(store, None), 1)
+    await shop.broken.start("x")
+    await shop.parcel.start(Box(1))
+    await shop.work()
+    await shop.stores.advance(1)
+    _, event = await take(streams().ledger(store, ready["id"], name="Parcel"), 2)
+    assert json.loads(event["data"])["kind"] == "machine"
+    found = await take(streams().ledger(store, ready["id"], with_overview=True), 4)
+    assert "statuses" in json.loads(found[-1]["data"])
+    assert "id" not in found[-1]
+
+
+async def test_a_quiet_stream_beats_and_closes_when_told(shop: Shop) -> None:
+    live = streams(beat_seconds=0.004)
+    events = live.ledger(await shop.app.store(), None)
+    assert parse_events(await anext(events))[0]["event"] == "ready"
+    assert await anext(events) == BEAT
+    live.close()
+    assert [text async for text in events if text != BEAT] == []
+
+
+async def test_too_many_streams_are_refused(shop: Shop) -> None:
+    live = streams(most=1)
+    store = await shop.app.store()
+    first = live.ledger(store, None)
+    await anext(first)
+    with pytest.raises(Problem, match="open streams"):
+        await anext(live.ledger(store, None))
+    await first.aclose()
+    again = live.ledger(store, None)
+    await anext(again)
+    await again.aclose()
+
+
+async def test_a_wrong_id_of_an_event_is_refused(shop: Shop) -> None:
+    handle = await shop.order.start(1)
+    async with client(build(shop.app, dashboard=False)) as http:
+        for path in (f"/api/v1/executions/{handle.id}/events", "/api/v1/events"):
+            assert (await http.get(path, headers={"last-event-id": "nonsense"})).status_code == 422
+    for text in ("1/2", "a/b/c", "1/2/3/4", f"1/2/{'x' * 300}"):
+        with pytest.raises(InvalidArgumentError):
+            Told.parse(text)
+    assert str(Told.parse("3/4/5.1.done.")) == "3/4/5.1.done."
+
+
+async def test_over_a_real_connection_a_client_reconnects_and_then_is_told_to_stop(shop: Shop) -> None:
+    handle = await shop.order.start(4)
+    await shop.work()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = make_server(build(shop.app, dashboard=False), "127.0.0.1", port)
+    serving = asyncio.ensure_future(server.serve())
+    await server.is_up.wait()
+    url = f"http://127.0.0.1:{port}/api/v1/executions/{handle.id}/events"
+    async with httpx.AsyncClient(timeout=30) as http:
+
+        async def listen(last: str | None, count: int) -> list[dict[str, str]]:
+            headers = {} if last is None else {"last-event-id": last}
+            found: list[dict[str, str]] = []
+            async with http.stream("GET", url, headers=headers) as answer:
+                if answer.status_code == 204:
+                    return []
+                assert answer.headers["content-type"].startswith("text/event-stream")
+                held = b""
+                async for part in answer.aiter_bytes():
+                    held += part
+                    found, rest = parse_events(held[: held.rfind(b"\n\n") + 2]), held
+                    if len(found) >= count and rest:
+                        break
+            return found[:count]
+
+        first = await listen(None, 2)
+        await handle.signal("ship", "now")
+        await shop.work()
+        rest = await listen(first[-1]["id"], 10_000)
+        told = [json.loads(e["data"])["sequence"] for e in first + rest if e["event"] == "journal"]
+        assert told == await sequences(await shop.app.store(), handle.id.to_bytes())
+        assert rest[-1]["event"] == "end"
+        assert await listen(rest[-1]["id"], 1) == []
+    server.stop()
+    await serving
