@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Final
 
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.status import Status
 from holdfast.engine.active import ActiveClaims
+from holdfast.engine.observer import Observer
 from holdfast.engine.service import Backoff
 from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Commit, Effect
@@ -43,6 +45,7 @@ class Committer:
         flush_most: int,
         on_applied: Callable[[ExecutionClaim, AdvanceExecution, Receipt], None],
         on_woke: Callable[[], None],
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._active = active
@@ -51,6 +54,8 @@ class Committer:
         self._flush_most = flush_most
         self._on_applied = on_applied
         self._on_woke = on_woke
+        self._observer = observer
+        self._began = 0.0  # of the flush under way, where it is observed
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Waiting] = []
         self._armed = False
@@ -97,6 +102,8 @@ class Committer:
         batch = self._take()
         if not batch:
             return
+        if self._observer is not None:
+            self._began = perf_counter()
         if not self._store.commits_inline:
             self._flushing = self._loop.create_task(self._flush(batch), name="holdfast-flush")
             self._flushing.add_done_callback(self._flushed)
@@ -144,6 +151,8 @@ class Committer:
     def _settle(self, batch: Sequence[Waiting], flushed: Flushed) -> None:
         self.flushes += 1
         self.commits += len(batch)
+        if self._observer is not None:
+            self._observer.flushed(len(batch), perf_counter() - self._began)
         on_applied = self._on_applied
         for (commit, future), receipt in zip(batch, flushed.receipts, strict=True):
             if receipt.applied:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.engine.active import ActiveClaims
+from holdfast.engine.observer import Observer
 from holdfast.engine.service import Service
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store.base import Store
@@ -32,6 +34,7 @@ class Picker(Service):
         begin: Callable[[ExecutionClaim], None],
         on_idle: Callable[[], None],
         on_lost: Callable[[str], None],
+        observer: Observer | None = None,
     ) -> None:
         super().__init__()
         self._store = store
@@ -45,6 +48,7 @@ class Picker(Service):
         self._begin = begin
         self._on_idle = on_idle
         self._on_lost = on_lost
+        self._observer = observer
         self._poll_seconds = FIRST_POLL_SECONDS
         self._is_unsure = False
         self.waiting_priority: int | None = None  # the most urgent that waits while this worker is full
@@ -71,6 +75,7 @@ class Picker(Service):
             return self._settings.poll_seconds  # a finished claim wakes this loop at once
         self.waiting_priority = None
         async with self._gate:
+            began = perf_counter()
             worker = self._worker_id()  # behind the gate: it may just have taken a new name
             try:
                 picked = await self._store.pick(worker, rooms, self._handlers, limit)
@@ -78,6 +83,8 @@ class Picker(Service):
                 self._is_unsure = True
                 raise
             self.picks += 1
+            if self._observer is not None:
+                self._observer.picked(len(picked.claims), perf_counter() - began)
             for claim in picked.claims:
                 self._begin(claim)
         if picked.worker_lost:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.core.identity import PromiseId
+from holdfast.engine.observer import Observer
 from holdfast.engine.service import Service
 from holdfast.store.base import Store
 from holdfast.store.values import Retention
@@ -27,13 +28,20 @@ class Reaper(Service):
     name = "reaper"
 
     def __init__(
-        self, store: Store, *, every_seconds: float, max_crashes: int, on_released: Callable[[], None]
+        self,
+        store: Store,
+        *,
+        every_seconds: float,
+        max_crashes: int,
+        on_released: Callable[[], None],
+        observer: Observer | None = None,
     ) -> None:
         super().__init__()
         self._store = store
         self._every_seconds = every_seconds
         self._max_crashes = max_crashes
         self._on_released = on_released
+        self._observer = observer
 
     async def run_once(self) -> float | None:
         reaped = await self._store.reap(ROWS_A_PASS, self._max_crashes)
@@ -45,6 +53,8 @@ class Reaper(Service):
                 PromiseId.from_bytes(promise).short,
                 self._max_crashes,
             )
+        if self._observer is not None:
+            self._observer.reaped(reaped)
         if reaped.released:
             self._on_released()
         return 0 if reaped.more else self._every_seconds * random.uniform(0.8, 1.2)

@@ -29,6 +29,7 @@ from holdfast.engine.committer import Committer
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.lifespan import Lifespan, Resources, open_resources
 from holdfast.engine.notifier import Notifier
+from holdfast.engine.observer import Observer
 from holdfast.engine.picker import OrphanSweep, Picker
 from holdfast.engine.runner import Runner
 from holdfast.engine.service import Backoff, Service
@@ -62,6 +63,7 @@ class Worker:
         lifespans: tuple[Lifespan, ...] = (),
         on_ended: Ended = _ignore_ended,
         services: Sequence[Service] = (),
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._settings = settings or WorkerSettings()
@@ -69,6 +71,7 @@ class Worker:
         self._all_runners = tuple(runners)
         self._lifespans = lifespans
         self._on_ended = on_ended
+        self._observer = observer
         self._services = tuple(services)  # loops of the models', run as this worker's own
         self._active = ActiveClaims()
         self._id = ""
@@ -121,6 +124,8 @@ class Worker:
         return self._loop.time()
 
     def commit(self, claim: ExecutionClaim, *effects: Effect) -> Awaitable[Receipt]:
+        if self._observer is not None:
+            effects = self._observer.stamped_effects(effects)
         return self._committer.commit(claim, effects)
 
     async def transact(
@@ -194,6 +199,7 @@ class Worker:
             flush_most=settings.flush_most,
             on_applied=self._applied,
             on_woke=self._wake_picker,
+            observer=self._observer,
         )
         self._picker = Picker(
             self._store,
@@ -205,6 +211,7 @@ class Worker:
             begin=self._begin,
             on_idle=lambda: self._notifier.idle(),
             on_lost=self._lost,
+            observer=self._observer,
         )
         self._heartbeat = Heartbeat(self._store, lambda: self._id, settings.lease_seconds, self._lost)
         self._notifier = Notifier(self._store, now=self._loop.time, on_work=self._heard_work)
@@ -213,6 +220,7 @@ class Worker:
             every_seconds=settings.lease_seconds / 3,
             max_crashes=settings.max_crashes,
             on_released=self._wake_picker,
+            observer=self._observer,
         )
         self._timers = Timers(self._store, poll_seconds=settings.poll_seconds, on_fired=self._wake_picker)
         self._watcher = Watcher(self._store, self._watched, lambda: self._id, settings.poll_seconds)
@@ -256,6 +264,8 @@ class Worker:
         except StoreUnavailableError as error:
             log.warning("could not sign off, the lease of %s will run out by itself: %s", self._id, error)
         await self._heartbeat.stop()
+        if self._observer is not None:
+            await self._observer.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._processes is not None:
             self._processes.shutdown(wait=False, cancel_futures=True)
@@ -342,7 +352,8 @@ class Worker:
 
     def _begin(self, claim: ExecutionClaim) -> None:
         runner = self._runners[claim.handler]
-        task = self._loop.create_task(runner.run(claim, self))
+        context = None if self._observer is None else self._observer.context(claim)
+        task = self._loop.create_task(runner.run(claim, self), context=context)
         self._active.add(claim, task)
         task.add_done_callback(lambda done: self._ended(claim, done))
 
@@ -391,6 +402,8 @@ class Worker:
 
     def _applied(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
         status = receipt.status
+        if self._observer is not None:
+            self._observer.advanced(claim, advance, receipt)
         if status is Status.EXECUTING:
             return
         if status in TERMINAL and receipt.successor is None:  # else its end is told by the run that goes on
@@ -425,6 +438,8 @@ class Worker:
         if worker != self._id or self._changing is not None or self._is_draining:
             return
         log.error("worker %s lost its lease (stopped or cut off for too long); going on under a new name", worker)
+        if self._observer is not None:
+            self._observer.lease_lost()
         self._active.disown_all()
         self._changing = self._loop.create_task(self._change_identity())
 
