@@ -31,9 +31,11 @@ from holdfast import (
     Outcome,
     RetryPolicy,
     ScheduleChildren,
+    Skip,
     Stop,
     step,
 )
+from holdfast.core.error_record import ErrorRecord
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.handle import Handle
@@ -86,6 +88,8 @@ class Shop:
         self.flaky = 2  # how often the bank does not answer
         _declare_tasks(self)
         _declare_machines(self)
+        _declare_flow(self)
+        _declare_batch(self)
 
 
 def _declare_tasks(shop: Shop) -> None:
@@ -199,6 +203,58 @@ def _declare_machines(shop: Shop) -> None:
         shop.app.machine(history=True, retry=retry)(machine)
 
 
+def _declare_flow(shop: Shop) -> None:
+    order = shop.app.flow("order")
+
+    @order.activity(name="reserve")
+    async def reserve(number: int) -> int:
+        return number
+
+    @order.activity(name="invoice", after=reserve)
+    async def invoice(number: int) -> str:
+        return f"invoice-{number}"
+
+    @order.activity(name="pick", after=reserve)
+    async def pick(number: int) -> int:
+        return number - 1
+
+    @order.activity(name="check", after=pick)
+    async def check(left: int) -> int:
+        return left
+
+    order.repeat(after=check, to=pick, when=lambda left: left > 0)
+
+    @order.activity(name="address", after=reserve)
+    async def address(number: int) -> str:
+        return "Hafenstraße 1"
+
+    @order.join(name="dispatch", after=[invoice, address])
+    async def dispatch(paper: str, street: str) -> str:
+        return f"{paper} to {street}"
+
+    @order.hook(name="sign", after=dispatch, signal="signature")
+    async def sign(paper: str, signature: str) -> str:
+        return f"{paper} by {signature}"
+
+    @order.error(name="refuse", after=reserve)
+    async def refuse(error: ErrorRecord) -> str:
+        return str(error)
+
+    shop.order = order  # type: ignore[attr-defined]
+
+
+def _declare_batch(shop: Shop) -> None:
+    @shop.app.batch(name="resize", chunk=25, concurrency=16, retry=RetryPolicy(max_attempts=2, initial_delay=0.001))
+    async def resize(picture: int) -> int:
+        if picture % 97 == 5:
+            raise ValueError(f"picture {picture} is torn {XSS}")
+        if picture % 50 == 7:
+            raise Skip("it is small enough")
+        return picture * 2
+
+    shop.resize = resize  # type: ignore[attr-defined]
+
+
 @dataclass
 class World:
     """What was made, by what it shows."""
@@ -257,7 +313,12 @@ async def _today(shop: Shop, ids: dict[str, str], started: Callable[..., Awaitab
     hostile = await started("hostile", app.mail.options(key=XSS[:200], attributes={"note": XSS}), XSS, XSS)
     label = await started("failed_task", app.render_label, 7)
     sent = await started("machine_done", Shipment.options(key="parcel-6"), Parcel(6))
+    job = await started("flow", app.order, 4)
+    run = await app.resize.start(range(1_000))
+    ids["batch"] = str(run.id)
     async with worker(shop):
+        await run.result()
+        await until(lambda: at_hook(job))
         await parked(approval, shipment, sent)
         await sent.signal("pickup", {"van": 3})
         for handle in (failed, label, hostile, sent):
@@ -335,6 +396,13 @@ async def is_idle(shop: Shop) -> bool:
     """Nothing is runnable or at work: whatever lives waits for something."""
     store = await shop.app.store()
     return not await store.count(ExecutionFilter(statuses=(Status.RUNNABLE, Status.EXECUTING)))
+
+
+async def at_hook(job: Handle[Any]) -> bool:
+    """Everything but the hook is done."""
+    store = await job._connection.store()
+    records = await store.flow_records((await job.resolve()).to_bytes())
+    return records is not None and [found.status for found in records.messages] == [Status.AWAITING_SIGNAL]
 
 
 async def has_status(handle: Handle[Any], status: str) -> bool:

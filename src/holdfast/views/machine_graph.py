@@ -48,14 +48,14 @@ def step_graph(definition: MachineDefinition | None, history: Iterable[Transitio
                 edges.setdefault((name, target), StepEdge(name, target, outcome))
     for line in history:
         steps.setdefault(line.step)
-        target = line.next_step or _ENDS.get(line.outcome)
-        if target is None or (line.outcome == "Replay" and target == line.step):
+        taken = line.next_step or _ENDS.get(line.outcome)
+        if taken is None or (line.outcome == "Replay" and taken == line.step):
             continue
-        if target not in _ENDS.values():
-            steps.setdefault(target)
-        known = edges.get((line.step, target))
+        if taken not in _ENDS.values():
+            steps.setdefault(taken)
+        known = edges.get((line.step, taken))
         times = 1 if known is None else known.times + 1
-        edges[line.step, target] = StepEdge(line.step, target, line.outcome, times)
+        edges[line.step, taken] = StepEdge(line.step, taken, line.outcome, times)
     if current:
         steps.setdefault(current)
     kept = [edge for edge in edges.values() if edge.target in steps or edge.target in _ENDS.values()]

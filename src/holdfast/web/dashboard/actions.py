@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from holdfast.core.errors import HoldfastError, InvalidArgumentError
 from holdfast.core.identity import PromiseId
+from holdfast.models.batch.run import BatchRun
 from holdfast.models.handle import Handle
 from holdfast.store.values import Delivery, QueueSettings
 from holdfast.views import reading
@@ -37,6 +38,8 @@ async def on_execution(page: Page, form: FormData) -> Response:
     handle = page.site.app.handle(promise)
     here = f"/executions/{promise}"
     try:
+        if view.kind == "batch":
+            return await _steer_batch(page.site.app.batch_run(promise), page.request.path_params["action"], here)
         return await _act(handle, page.request.path_params["action"], form, here)
     except HoldfastError as error:
         return back(here, str(error), is_error=True)
@@ -62,6 +65,39 @@ async def _act(handle: Handle[object], action: str, form: FormData, here: str) -
         case "signal":
             return await _signal(handle, form, here)
     raise InvalidArgumentError(f"there is no action {action!r}")
+
+
+async def _steer_batch(run: BatchRun[object], action: str, here: str) -> Response:
+    """A run takes its chunks along."""
+    match action:
+        case "cancel":
+            await run.cancel()
+            return back(here, "Cancel requested: what runs has its grace, and every item ends.")
+        case "pause":
+            await run.pause()
+            return back(here, "Paused: chunks that are being worked on are finished first.")
+        case "resume":
+            await run.resume()
+            return back(here, "Resumed.")
+        case "retry-failed":
+            retried = await run.retry_failed()
+            return back(f"/executions/{retried.id}", "This run takes the failed items of the other one again.")
+    raise InvalidArgumentError(f"there is no action {action!r} for a batch")
+
+
+async def on_letter(page: Page, form: FormData) -> Response:
+    """`/executions/{id}/letters/{action}`: a dead letter of a flow's job is tried again, or given up."""
+    view = await reading.find(page.store, page.request.path_params["id"])
+    here = f"/executions/{PromiseId.from_bytes(view.promise)}"
+    try:
+        message = PromiseId.parse(field(form, "message")).to_bytes()
+        if page.request.path_params["action"] == "retry":
+            found, words = await page.store.retry_letter(message), "It is put back to work."
+        else:
+            found, words = await page.store.drop_letter(message), "It is given up; its job fails."
+    except HoldfastError as error:
+        return back(here, str(error), is_error=True)
+    return back(here, words if found else "It is no dead letter any more.", is_error=not found)
 
 
 async def _signal(handle: Handle[object], form: FormData, here: str) -> Response:

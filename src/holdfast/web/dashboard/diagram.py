@@ -68,23 +68,38 @@ def layout(nodes: Sequence[Node], edges: Iterable[Edge]) -> Diagram:
     forward = [edge for at, edge in enumerate(kept) if at not in back]
     layers = _layers(list(known), forward)
     rows = _ordered(layers, forward)
-    boxes = _placed(rows, known)
-    width = max((box.x + box.width for box in boxes.values()), default=0.0) + MARGIN
+    sides = {at: _side(kept[at], rows) for at in back}
+    left = sum(side < 0 for side in sides.values())
+    boxes = _placed(rows, known, MARGIN + (BACK_GAP * left + MARGIN if left else 0))
+    right_edge = max((box.x + box.width for box in boxes.values()), default=0.0) + MARGIN
+    left_edge = min((box.x for box in boxes.values()), default=0.0) - MARGIN
     curves: list[Curve] = []
-    lanes = 0
+    lanes = {-1: 0, 1: 0}
     for at, edge in enumerate(kept):
         if at in back:
-            lanes += 1
-            curves.append(_back_curve(edge, boxes, width + BACK_GAP * (lanes - 1)))
+            side = sides[at]
+            lane = (right_edge if side > 0 else left_edge) + side * BACK_GAP * (lanes[side] + 0.5)
+            lanes[side] += 1
+            curves.append(_back_curve(edge, boxes, lane, side))
         else:
             curves.append(_curve(edge, boxes))
     height = max((box.y + box.height for box in boxes.values()), default=0.0) + MARGIN
     return Diagram(
-        width=width + BACK_GAP * lanes + (MARGIN if lanes else 0),
+        width=right_edge + (BACK_GAP * lanes[1] + MARGIN if lanes[1] else 0),
         height=height,
         boxes=list(boxes.values()),
         curves=curves,
     )
+
+
+def _side(edge: Edge, rows: Sequence[Sequence[str]]) -> int:
+    """-1 or 1: where an edge back passes fewer boxes; the right where it is the same."""
+    before = after = 0
+    for name in {edge.source, edge.target}:
+        row = next(row for row in rows if name in row)
+        before += row.index(name)
+        after += len(row) - 1 - row.index(name)
+    return -1 if before < after else 1
 
 
 def _back_edges(ids: Sequence[str], edges: Sequence[Edge]) -> set[int]:
@@ -148,7 +163,7 @@ def _ordered(layers: Mapping[str, int], edges: Sequence[Edge]) -> list[list[str]
     return rows
 
 
-def _placed(rows: Sequence[Sequence[str]], known: Mapping[str, Node]) -> dict[str, Box]:
+def _placed(rows: Sequence[Sequence[str]], known: Mapping[str, Node], margin: float) -> dict[str, Box]:
     def width(name: str) -> float:
         node = known[name]
         longest = max(len(node.label), len(node.note))
@@ -158,7 +173,7 @@ def _placed(rows: Sequence[Sequence[str]], known: Mapping[str, Node]) -> dict[st
     boxes: dict[str, Box] = {}
     y = MARGIN
     for row in rows:
-        x = MARGIN + (total - sum(map(width, row)) - BOX_GAP * (len(row) - 1)) / 2
+        x = margin + (total - sum(map(width, row)) - BOX_GAP * (len(row) - 1)) / 2
         height = BOX_HEIGHT + (16 if any(known[name].note for name in row) else 0)
         for name in row:
             boxes[name] = Box(node=known[name], x=round(x, 1), y=y, width=round(width(name), 1), height=height)
@@ -176,14 +191,15 @@ def _curve(edge: Edge, boxes: Mapping[str, Box]) -> Curve:
     return Curve(edge=edge, path=path, label_x=(x1 + x2) / 2, label_y=(y1 + y2) / 2 + 4)
 
 
-def _back_curve(edge: Edge, boxes: Mapping[str, Box], lane: float) -> Curve:
+def _back_curve(edge: Edge, boxes: Mapping[str, Box], lane: float, side: int) -> Curve:
     source, target = boxes[edge.source], boxes[edge.target]
-    x1, y1 = source.x + source.width, source.y + source.height * 0.6
-    x2, y2 = target.x + target.width, target.y + target.height * 0.4
+    x1, x2 = (box.x + (box.width if side > 0 else 0) for box in (source, target))
+    y1, y2 = source.y + source.height * 0.6, target.y + target.height * 0.4
     if edge.source == edge.target:
         y1, y2 = source.y + source.height * 0.75, source.y + source.height * 0.25
+    middle = (y1 + y2) / 2
     path = (
-        f"M{x1:.1f} {y1:.1f}C{lane + 14:.1f} {y1:.1f} {lane + 14:.1f} {y1:.1f} {lane + 14:.1f} {(y1 + y2) / 2:.1f}"
-        f"C{lane + 14:.1f} {y2:.1f} {lane + 14:.1f} {y2:.1f} {x2 + 2:.1f} {y2:.1f}"
+        f"M{x1:.1f} {y1:.1f}C{lane:.1f} {y1:.1f} {lane:.1f} {y1:.1f} {lane:.1f} {middle:.1f}"
+        f"C{lane:.1f} {y2:.1f} {lane:.1f} {y2:.1f} {x2 + 2 * side:.1f} {y2:.1f}"
     )
-    return Curve(edge=edge, path=path, label_x=lane + 18, label_y=(y1 + y2) / 2)
+    return Curve(edge=edge, path=path, label_x=lane + 4 * side, label_y=middle)

@@ -21,6 +21,7 @@ from holdfast.app import App
 from holdfast.core.clock import to_datetime
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import Status
+from holdfast.models.flow.flow import Flow
 from holdfast.models.machine.definition import MachineDefinition
 from holdfast.store.base import Store
 from holdfast.web.dashboard import words
@@ -72,6 +73,13 @@ class Site:
             return self.app._machines.find(name, version)
         except ConfigurationError:
             return None
+
+    def find_flow(self, name: str, version: int | None = None) -> Flow | None:
+        """The same of a flow."""
+        flows = self.app._flows
+        if version is None:
+            return flows.find(name)
+        return next((flow for flow in flows.jobs.values() if (flow.name, flow.version) == (name, version)), None)
 
 
 class Page:
@@ -140,6 +148,7 @@ def _environment() -> Environment:
         json=_json,
         one_line=lambda value, limit=80: one_line(_text(value), limit),
         error_line=error_line,
+        plain_line=lambda value, limit=80: one_line(_plain(value), limit),
         failure_text=failure_text,
     )
     environment.filters["ago"] = _relative(words.ago)
@@ -169,6 +178,14 @@ def _text(value: object) -> str | bytes | None:
     if isinstance(value, Raw):
         return bytes(value)
     return msgspec.json.encode(value)
+
+
+def _plain(value: object) -> str | bytes:
+    """JSON of a decoded value, or what it says of itself where it has none."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
 
 
 def _json(value: object, opened: bool = True) -> Markup:

@@ -19,7 +19,16 @@ from starlette.types import Scope
 
 from holdfast.core.errors import HoldfastError
 from holdfast.web.dashboard import actions
-from holdfast.web.dashboard.pages import engine, execution, executions, machines, operations, overview
+from holdfast.web.dashboard.pages import (
+    batches,
+    engine,
+    execution,
+    executions,
+    flows,
+    machines,
+    operations,
+    overview,
+)
 from holdfast.web.dashboard.render import STATIC, Page, Site
 from holdfast.web.problems import TITLES, is_expected, problem_of
 from holdfast.web.security import Role, require
@@ -35,6 +44,9 @@ PAGES: Final[tuple[tuple[str, Show], ...]] = (
     ("/executions/{id}", execution.execution),
     ("/machines", machines.machines),
     ("/machines/{name}", machines.machine),
+    ("/flows", flows.flows),
+    ("/flows/{name}", flows.flow),
+    ("/batches", batches.batches),
     ("/operations", operations.operations),
     ("/operations/{id}", operations.operation),
     ("/queues", engine.queues),
@@ -44,6 +56,7 @@ PAGES: Final[tuple[tuple[str, Show], ...]] = (
 )
 ACTIONS: Final[tuple[tuple[str, Act], ...]] = (
     ("/executions/{id}/{action}", actions.on_execution),
+    ("/executions/{id}/letters/{action}", actions.on_letter),
     ("/schedules/{name}/{action}", actions.on_schedule),
     ("/queues/{name}/{action}", actions.on_queue),
 )

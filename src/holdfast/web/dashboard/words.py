@@ -109,7 +109,7 @@ def compact(value: int | float) -> str:
         if value >= limit:
             shown = value / (1e3 if unit == "k" else limit)
             return f"{shown:.3g} {unit}"
-    return number(round(value) if value == round(value) else value)
+    return number(round(value) if value >= 100 or value == round(value) else value)
 
 
 def counted(value: int, thing: str, things: str | None = None) -> str:

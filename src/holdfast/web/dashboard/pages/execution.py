@@ -17,12 +17,15 @@ from holdfast.views.machine_graph import step_graph
 from holdfast.views.timeline import Timeline, journal_timeline
 from holdfast.views.timeline_steps import row_timeline, steps_timeline, task_timeline
 from holdfast.web.dashboard.gantt import ROWS_A_PAGE, draw
+from holdfast.web.dashboard.pages.batches import run_of
+from holdfast.web.dashboard.pages.flows import job_of
 from holdfast.web.dashboard.pages.machines import diagram_of
 from holdfast.web.dashboard.render import Page
 
 EVENTS_A_PAGE: Final = 100
 TREE_NODES: Final = 60
 TREE_DEPTH: Final = 3
+DELEGATING: Final = ("flow", "batch")
 
 
 class Branch(Struct):
@@ -53,6 +56,8 @@ async def execution(page: Page) -> Response:
     is_to_scale = page.query("scale") == "true"
     event_from = _whole(page.query("events"))
     machine = await _machine(page, view) if view.kind == "machine" else {}
+    job = await job_of(page, view) if view.kind == "flow" else {}
+    run = await run_of(page, view) if view.kind == "batch" else {}
     return page.render(
         "execution.html",
         here="/executions",
@@ -74,6 +79,8 @@ async def execution(page: Page) -> Response:
         events_url=f"/api/v1/executions/{found}/events" if not view.status.is_terminal else "",
         successor=None if item.successor is None else item.successor,
         machine=machine,
+        job=job,
+        run=run,
         **await _links(page, view),
     )
 
@@ -92,10 +99,14 @@ async def timeline_of(page: Page, view: ExecutionView, events: list[Event]) -> T
 
 
 async def tree_of(page: Page, view: ExecutionView) -> Branch | None:
-    """From its parent down, as far as is readable; None where it stands alone."""
+    """From its parent down, as far as is readable; None where it stands alone.
+
+    The chunks of a batch and the messages of a flow are no business of a tree: their pages show them.
+    """
     budget = [TREE_NODES]
     here = Branch(shapes.summary(view), [], is_here=True)
-    await _grow(page, here, view.promise, 1, budget)
+    if view.kind not in DELEGATING:
+        await _grow(page, here, view.promise, 1, budget)
     if view.parent is None:
         return here if here.branches else None
     parent = await page.store.get(view.parent)
@@ -111,7 +122,7 @@ async def _grow(page: Page, branch: Branch, promise: bytes, depth: int, budget: 
     for child in reversed(found.items):
         leaf = Branch(shapes.summary(child), [])
         branch.branches.append(leaf)
-        if child.kind != "task":
+        if child.kind not in ("task", *DELEGATING):
             await _grow(page, leaf, child.promise, depth + 1, budget)
 
 
@@ -138,7 +149,8 @@ def _possible(view: ExecutionView) -> dict[str, bool]:
         "retry": view.status is Status.FAILED
         and view.kind in ("workflow", "machine", "task")
         and view.successor is None,
-        "signal": is_live and view.kind in ("workflow", "machine"),
+        "signal": is_live and view.kind in ("workflow", "machine", "flow"),
+        "retry_failed": view.kind == "batch" and not is_live,
         "fork": view.kind == "workflow" and view.journal_length > 0,
     }
 

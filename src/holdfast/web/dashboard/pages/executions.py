@@ -16,7 +16,7 @@ from holdfast.views import reading, shapes
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
-KINDS: Final = ("workflow", "task", "machine", "flow", "batch")
+KINDS: Final = ("workflow", "task", "machine", "flow", "message", "batch", "chunk")
 # What people look for, as groups of statuses.
 GROUPS: Final[dict[str, tuple[Status, ...]]] = {
     "live": (
