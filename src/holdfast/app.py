@@ -28,6 +28,7 @@ from holdfast.models.batch.start import BatchStarter
 from holdfast.models.connection import Connection
 from holdfast.models.definitions import NamedStarter, definitions_of
 from holdfast.models.flow.flow import Flow
+from holdfast.models.flow.letters import DeadLetters
 from holdfast.models.flow.registry import FlowRegistry
 from holdfast.models.flow.runner import FlowRunner
 from holdfast.models.flow.start import FlowStarter
@@ -353,6 +354,11 @@ class App:
     def schedules(self) -> Schedules:
         """Create, list, pause, resume, delete and trigger schedules."""
         return Schedules(self._connection)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """List, retry and drop the messages of flows that could not be processed."""
+        return DeadLetters(self._connection)
 
     def lifespan(self, generator: L) -> L:
         """Declare a resource: an (async) generator function that yields it. Opened once a worker, given by type."""

@@ -8,6 +8,11 @@ id, promise, kind, name, version, step, status::text, state, result, error, queu
 -- name: view_by_promise
 select {view} from {schema}.executions where promise = any ($1::bytea[])
 
+-- name: endings
+select a.promise, e.status, e.result, e.error, e.successor
+from unnest($1::bytea[]) a(promise) left join {schema}.executions e on e.promise = a.promise
+where e.id is null or e.ended_at is not null or e.status = 'stranded' or e.successor is not null
+
 -- name: view_by_prefix
 select {view} from {schema}.executions
 where promise >= $1 and promise < $2 and octet_length(promise) = 32 + octet_length($3::bytea)
@@ -16,7 +21,7 @@ order by promise limit $5
 
 -- name: browse
 select {view} from {schema}.executions
-where id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+where id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
 order by id desc limit $6
@@ -24,7 +29,7 @@ order by id desc limit $6
 -- name: browse_attributes
 select {view} from {schema}.executions
 where attributes is not null and attributes::jsonb @> $7::jsonb
-  and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+  and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
   and ($8::text[] is null or status = any ($8::text[]::{schema}.status[]))
@@ -33,7 +38,7 @@ order by id desc limit $6
 -- name: count_attributes
 select status::text, count(*) from {schema}.executions
 where attributes is not null and attributes::jsonb @> $6::jsonb
-  and ($1::text is null or kind = $1) and ($2::text is null or name = $2) and ($3::text is null or queue = $3)
+  and ($1::text is null and kind <> 'message' or kind = $1) and ($2::text is null or name = $2) and ($3::text is null or queue = $3)
   and ($4::bytea is null or parent_id = (select id from {schema}.executions where promise = $4))
   and ($5::text[] is null or status = any ($5::text[]::{schema}.status[]))
 group by status
@@ -42,7 +47,7 @@ group by status
 -- One of done, failed, cancelled, executing: as a literal, so that a partial index fits.
 select {view} from {schema}.executions
 where status = {status}
-  and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+  and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
 order by id desc limit $6
@@ -64,7 +69,7 @@ with recursive queues(name) as (
 select e.* from queues q cross join lateral (
   select {view} from {schema}.executions x
   where x.status = {status} and x.queue = q.name
-    and x.id < $1 and ($2::text is null or x.kind = $2) and ($3::text is null or x.name = $3)
+    and x.id < $1 and ($2::text is null and x.kind <> 'message' or x.kind = $2) and ($3::text is null or x.name = $3)
     and ($5::bytea is null or x.parent_id = (select id from {schema}.executions where promise = $5))
   order by x.id desc limit $6
 ) e
@@ -76,21 +81,21 @@ order by e.id desc limit $6
 select r.* from (
   (select {view} from {schema}.executions
     where status = 'runnable' and not paused and partition_key is null
-      and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+      and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
       and ($4::text is null or queue = $4)
       and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
     order by id desc limit $6)
   union all
   (select {view} from {schema}.executions
     where status = 'runnable' and not paused and not key_blocked and partition_key is not null
-      and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+      and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
       and ($4::text is null or queue = $4)
       and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
     order by id desc limit $6)
   union all
   (select {view} from {schema}.executions
     where status = 'runnable' and (paused or key_blocked)
-      and id < $1 and ($2::text is null or kind = $2) and ($3::text is null or name = $3)
+      and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
       and ($4::text is null or queue = $4)
       and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
     order by id desc limit $6)
@@ -99,7 +104,7 @@ order by r.id desc limit $6
 
 -- name: count_by_status
 select status::text, count(*) from {schema}.executions
-where ($1::text is null or kind = $1) and ($2::text is null or name = $2) and ($3::text is null or queue = $3)
+where ($1::text is null and kind <> 'message' or kind = $1) and ($2::text is null or name = $2) and ($3::text is null or queue = $3)
   and ($4::bytea is null or parent_id = (select id from {schema}.executions where promise = $4))
   and ($5::text[] is null or status = any ($5::text[]::{schema}.status[]))
 group by status

@@ -7,6 +7,13 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.successor
 from executions e where e.promise = ?;
 
+-- Asked with as many promises as there are; of those that live it says nothing.
+-- name: endings
+with asked(promise) as (values (?))
+select a.promise, e.status, e.result, e.error, e.successor
+from asked a left join executions e on e.promise = a.promise
+where e.id is null or e.ended_at is not null or e.status = 'stranded' or e.successor is not null;
+
 -- name: inbox_of
 select s.id, s.name, s.payload, s.kind from signals s
 where s.target_id = (select id from executions where promise = ?) order by s.id;
@@ -52,7 +59,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
 from executions e
-where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
+where e.id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and (?5 is null or e.status in (select value from json_each(?5)))
 order by e.id desc limit ?6;
 
@@ -65,7 +72,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
 from executions e
-where e.id < ?1 and (?2 is null or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
+where e.id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and e.id in (
     select id from executions where held in (select value from json_each(?5))
     union all
@@ -82,7 +89,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
 from attributes a join executions e on e.id = a.execution_id
-where a.name = ?7 and a.value = ?8 and a.execution_id < ?1 and (?2 is null or e.kind = ?2)
+where a.name = ?7 and a.value = ?8 and a.execution_id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2)
   and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and (?5 is null or e.status in (select value from json_each(?5)))
   and (?10 is null or e.parent_id = (select id from executions where promise = ?10))
@@ -94,7 +101,7 @@ order by a.execution_id desc limit ?6;
 
 -- name: count_attributes
 select e.status, count(*) from attributes a join executions e on e.id = a.execution_id
-where a.name = ?5 and a.value = ?6 and (?1 is null or e.kind = ?1)
+where a.name = ?5 and a.value = ?6 and (?1 is null and e.kind <> 'message' or e.kind = ?1)
   and (?2 is null or e.name = ?2) and (?3 is null or e.queue = ?3)
   and (?4 is null or e.status in (select value from json_each(?4)))
   and (?8 is null or e.parent_id = (select id from executions where promise = ?8))
@@ -112,20 +119,20 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
 from executions e
-where e.parent_id = (select id from executions where promise = ?7) and e.id < ?1 and (?2 is null or e.kind = ?2)
+where e.parent_id = (select id from executions where promise = ?7) and e.id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2)
   and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and (?5 is null or e.status in (select value from json_each(?5)))
 order by e.id desc limit ?6;
 
 -- name: count_by_status
 select e.status, count(*) from executions e
-where (?1 is null or e.kind = ?1) and (?2 is null or e.name = ?2) and (?3 is null or e.queue = ?3)
+where (?1 is null and e.kind <> 'message' or e.kind = ?1) and (?2 is null or e.name = ?2) and (?3 is null or e.queue = ?3)
   and (?4 is null or e.status in (select value from json_each(?4)))
 group by e.status;
 
 -- name: count_children_by_status
 select e.status, count(*) from executions e
-where e.parent_id = (select id from executions where promise = ?5) and (?1 is null or e.kind = ?1)
+where e.parent_id = (select id from executions where promise = ?5) and (?1 is null and e.kind <> 'message' or e.kind = ?1)
   and (?2 is null or e.name = ?2) and (?3 is null or e.queue = ?3)
   and (?4 is null or e.status in (select value from json_each(?4)))
 group by e.status;

@@ -1,0 +1,135 @@
+"""Whether the ledgers, semaphores, messages and rows of every job agree; each violation is named.
+
+`core.collation.audit` judges ledgers by themselves; here they meet what the store has beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.core.collation import (
+    ActivityLedger,
+    GuidLedger,
+    GuidRecord,
+    Step,
+    audit_activity,
+    audit_guid,
+    audit_job,
+)
+from holdfast.core.errors import HoldfastError
+from holdfast.core.identity import PromiseId
+from holdfast.core.status import TERMINAL, Status
+from holdfast.models.flow.message import message_promise, read_message
+from holdfast.store.base import Store
+from holdfast.store.flows import FLOW, JOB_SEMAPHORE, JobRecords
+from holdfast.store.values import ExecutionFilter, ExecutionView
+
+PAGE = 200
+
+
+async def audit_flows(store: Store) -> list[str]:
+    """Every violation in every job of a store at rest: `order/4f7a9c21: section 9.1: ...`."""
+    violations: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await store.browse(ExecutionFilter(kind=FLOW), PAGE, cursor)
+        for view in page.items:
+            violations += await audit_flow(store, view)
+        cursor = page.cursor
+        if cursor is None:
+            return violations
+
+
+async def audit_flow(store: Store, view: ExecutionView) -> list[str]:
+    records = await store.flow_records(view.promise)
+    if records is None:  # purged since
+        return []
+    label = PromiseId.from_bytes(view.promise).label(view.name)
+    try:
+        return [f"{label}: {violation}" for violation in _violations(view, records)]
+    except HoldfastError as error:  # digits that no ledger can have
+        return [f"{label}: {error}"]
+
+
+def _violations(view: ExecutionView, records: JobRecords) -> Iterator[str]:
+    semaphore = next((found.status for found in records.semaphores if found.activity == JOB_SEMAPHORE), None)
+    if semaphore is None:
+        yield from _not_begun(view, records)
+        return
+    guids = {found.guid: GuidRecord(GuidLedger(found.ledger), found.ordinal) for found in records.guids}
+    for record in guids.values():
+        yield from audit_guid(record)
+    yield from _activities(records, guids)
+    yield from audit_job(semaphore, guids.values())
+    yield from _obligations(view, records, semaphore, guids)
+    yield from _end(view, records, semaphore, guids)
+
+
+def _not_begun(view: ExecutionView, records: JobRecords) -> Iterator[str]:
+    if view.status in (Status.DELEGATED, Status.DONE):
+        yield f"ruling A8: it is {view.status}, but has no semaphore"
+    if records.messages or records.guids or records.activities:
+        yield "ruling A8: it has messages or ledgers, but no semaphore"
+
+
+def _activities(records: JobRecords, guids: dict[bytes, GuidRecord]) -> Iterator[str]:
+    entered: dict[tuple[str, str], list[GuidRecord]] = {}
+    for found in records.guids:
+        entered.setdefault((found.activity, found.dimension), []).append(guids[found.guid])
+    ledgers = {(found.activity, found.dimension): ActivityLedger(found.ledger) for found in records.activities}
+    for key, ledger in ledgers.items():
+        for violation in audit_activity(ledger, entered.get(key, [])):
+            yield f"{_place(*key)}: {violation}"
+    for key, of_activity in entered.items():
+        if key not in ledgers and any(record.ordinal for record in of_activity):
+            yield f"{_place(*key)}: ruling A3: a GUID entered Leg2, but the activity has no ledger"
+    joins = {(found.activity, found.dimension): found.status for found in records.semaphores}
+    for key, missing in joins.items():
+        is_under_way = key in ledgers or key in entered or key in {_of(message.state) for message in records.messages}
+        if key[0] != JOB_SEMAPHORE and missing == 0 and not is_under_way:
+            yield f"{_place(*key)}: ruling A10: the join is full, but nothing was published for it"
+        if key[0] != JOB_SEMAPHORE and missing > 0 and is_under_way:
+            yield f"{_place(*key)}: ruling A10: the join began, but {missing} arrivals are missing"
+
+
+def _obligations(
+    view: ExecutionView, records: JobRecords, semaphore: int, guids: dict[bytes, GuidRecord]
+) -> Iterator[str]:
+    """Every message that has not had its Step 2 is one open obligation, and there is no other."""
+    by_promise = {message_promise(view.promise, guid): record for guid, record in guids.items()}
+    open_messages = 0
+    for message in records.messages:
+        record = by_promise.get(message.promise)
+        is_open = record is None or not record.ledger.is_marked(Step.CHILDREN)
+        open_messages += is_open
+        if not is_open and record is not None and record.ledger.next_step is None and message.status.is_parked:
+            yield "Rule G: a message owes nothing and was not acknowledged"
+    if semaphore != open_messages:
+        yield f"section 9.1: the semaphore is {semaphore}, but {open_messages} messages have an open obligation"
+    letters = any(message.status is Status.STRANDED for message in records.messages)
+    if letters is not (view.status is Status.STRANDED):
+        yield f"ruling A6: it is {view.status}, and {'has' if letters else 'has no'} dead letters"
+
+
+def _end(view: ExecutionView, records: JobRecords, semaphore: int, guids: dict[bytes, GuidRecord]) -> Iterator[str]:
+    completions = sum(record.ledger.is_marked(Step.COMPLETION) for record in guids.values())
+    has_ended = view.status in TERMINAL
+    if completions > 1:
+        yield f"section 13: the completion tasks were committed {completions} times"
+    if has_ended is not (completions == 1):
+        yield f"ruling A11: it is {view.status}, but {completions} GUIDs have committed the end of the job"
+    if has_ended and semaphore:
+        yield f"section 9.1: it has ended, but its semaphore is {semaphore}"
+    if has_ended and records.messages:
+        yield f"Rule G: it has ended, but {len(records.messages)} messages were not acknowledged"
+    if view.status is Status.DONE and records.failures:
+        yield "ruling A8: it is done, but an activity failed for good"
+
+
+def _of(state: str) -> tuple[str, str]:
+    message = read_message(state)
+    return message.activity, message.dimension
+
+
+def _place(activity: str, dimension: str) -> str:
+    return f"{activity}[{dimension}]" if dimension else activity
