@@ -15,6 +15,7 @@ import contextlib
 import faulthandler
 import inspect
 import io
+import linecache
 import os
 import re
 import shlex
@@ -278,6 +279,7 @@ async def _run_block(block: Block, module: types.ModuleType) -> None:
     where = f"{block.page.name}:{block.line}"
     faulthandler.dump_traceback_later(TIMEOUT_SECONDS - 5, exit=True)
     code = compile(block.text, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    linecache.cache[where] = (len(block.text), None, block.text.splitlines(keepends=True), where)  # for inspect
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
