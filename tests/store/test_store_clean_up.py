@@ -8,7 +8,7 @@ from holdfast.core.status import PARKED, Status
 from holdfast.store.base import DEADLINE_EXCEEDED, Store
 from holdfast.store.effects import AdvanceExecution, DeliverSignal, SpawnExecutions
 from holdfast.store.values import NewSignal
-from holdfast.testing.hand import Hand, child_rows, done, park, promise_of, row, wait_children
+from holdfast.testing.hand import Hand, child_rows, done, keep, park, promise_of, row, strand, wait_children
 from holdfast.testing.stores import Stores
 
 CANCELLED = AdvanceExecution(status=Status.CANCELLED)
@@ -109,3 +109,23 @@ async def test_a_deadline_that_was_met_does_nothing(stores: Stores, hand: Hand) 
     await stores.advance(60)
     await stores.store.fire_timers(10)
     assert (await hand.view("a")).status is Status.DONE
+
+
+async def test_force_ends_what_nobody_holds_without_its_clean_up(hand: Hand, store: Store) -> None:
+    parked = await hand.take(row("parked", cleans_up=True))
+    await hand.apply(parked, park("never"))
+    stranded = await hand.take(row("stranded", cleans_up=True))
+    await hand.apply(stranded, strand())
+    held = await hand.take(row("held", cleans_up=True))
+    promises = [parked.promise, stranded.promise, held.promise]
+    assert await store.cancel(promises[:2]) == [Status.RUNNABLE, Status.STRANDED]
+    assert await store.cancel(promises, force=True) == [Status.CANCELLED, Status.CANCELLED, Status.EXECUTING]
+    receipt = await hand.apply(held, keep())
+    assert receipt.cancel_requested
+
+
+async def test_force_with_cascade_ends_the_tree(hand: Hand, store: Store) -> None:
+    parent = await hand.take(row("p", cleans_up=True))
+    await hand.apply(parent, wait_children(), SpawnExecutions(child_rows(parent, 2, cleans_up=True)))
+    assert await store.cancel([parent.promise], cascade=True, force=True) == [Status.CANCELLED]
+    assert {child.status for child in await store.children(parent.promise)} == {Status.CANCELLED}

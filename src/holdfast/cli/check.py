@@ -8,16 +8,17 @@ from collections import Counter
 import click
 
 from holdfast.app import App
+from holdfast.cli.answers import ReplayLine, Replays
 from holdfast.cli.exits import Exit
 from holdfast.cli.invocation import Invocation, shared
-from holdfast.cli.worker import load_app
+from holdfast.cli.worker import app_argument, load_app
 from holdfast.models.workflow.check import Checked
 
 
 @click.command("check")
-@click.argument("target", metavar="MODULE:APP")
+@app_argument
 @shared
-def check_command(call: Invocation, target: str) -> int:
+def check_command(call: Invocation, target: str | None) -> int:
     """Replay every workflow in flight against the code at hand, without effects.
 
     Each one replays, is patched (it takes the old path of a change), or would be stranded. The exit code is 1 if any
@@ -29,12 +30,11 @@ def check_command(call: Invocation, target: str) -> int:
     counts = Counter(one.verdict for one in checked)
     if call.as_json:
         runs = [
-            {"id": one.id, "label": one.label, "status": one.status.value, "verdict": one.verdict, "detail": one.detail}
+            ReplayLine(id=one.id, label=one.label, status=one.status, verdict=one.verdict, detail=one.detail)
             for one in checked
         ]
-        call.out.json(
-            {"replays": counts["replays"], "patched": counts["patched"], "stranded": counts["stranded"], "runs": runs}
-        )
+        found = (counts["replays"], counts["patched"], counts["stranded"])
+        call.out.json(Replays(replays=found[0], patched=found[1], stranded=found[2], runs=runs))
     else:
         for one in checked:
             if one.verdict == "stranded":

@@ -1,4 +1,4 @@
-"""Looking at executions: `list`, `show`, `history`."""
+"""Looking at executions: `list`, `show`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from datetime import datetime
 
 import click
 
+from holdfast.cli.ids import EXECUTION, id_argument
 from holdfast.cli.invocation import Invocation, Ledger, shared
-from holdfast.cli.output import Cell, Grid, Output, Value, exact
+from holdfast.cli.output import Cell, Grid, Output, Value
+from holdfast.cli.values import parse_attributes
 from holdfast.core.codec import decode_error
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
-from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition
+from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal
 from holdfast.views import shapes
 
 CHILDREN_SHOWN = 20
@@ -27,7 +29,8 @@ LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "NOTE")
 @click.option("--name", help="Of this definition.")
 @click.option("--queue", help="Of this queue.")
 @click.option("--kind", help="Of this kind, such as machine.")
-@click.option("--parent", metavar="ID", help="The children of this execution.")
+@click.option("--parent", metavar="ID", type=EXECUTION, help="The children of this execution.")
+@click.option("--where", "attributes", metavar="KEY=VALUE", multiple=True, help="With this attribute; may be repeated.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many at most.")
 @click.option("--cursor", help="Go on where an earlier list ended.")
 @shared
@@ -38,6 +41,7 @@ def list_command(
     queue: str | None,
     kind: str | None,
     parent: str | None,
+    attributes: tuple[str, ...],
     limit: int,
     cursor: str | None,
 ) -> None:
@@ -45,15 +49,22 @@ def list_command(
 
     async def read(ledger: Ledger) -> tuple[Page, datetime]:
         of = None if parent is None else (await ledger.find(parent)).id.to_bytes()
-        where = ExecutionFilter(kind=kind, name=name, queue=queue, statuses=tuple(map(Status, statuses)), parent=of)
+        where = ExecutionFilter(
+            kind=kind,
+            name=name,
+            queue=queue,
+            statuses=tuple(map(Status, statuses)),
+            parent=of,
+            attributes=parse_attributes(attributes) or None,
+        )
         return await ledger.store.browse(where, limit, cursor), ledger.now
 
     page, now = call.run(read)
     out = call.out
     if out.as_json:
-        out.json({"executions": [shapes.summary(view) for view in page.items], "cursor": page.cursor})
+        out.json(shapes.ExecutionPage(executions=[shapes.summary(view) for view in page.items], cursor=page.cursor))
         return
-    is_filtered = any((statuses, name, queue, kind, parent, cursor))
+    is_filtered = any((statuses, name, queue, kind, parent, attributes, cursor))
     empty = "no execution fits" if is_filtered else "the ledger is empty: nothing was started yet"
     out.grid(execution_grid(page.items), now=now, empty=empty)
     if page.cursor is not None:
@@ -61,7 +72,7 @@ def list_command(
 
 
 @click.command("show")
-@click.argument("execution", metavar="ID")
+@id_argument
 @shared
 def show_command(call: Invocation, execution: str) -> None:
     """Show one execution: ID is its id, or any prefix of it that fits no other."""
@@ -78,29 +89,6 @@ def show_command(call: Invocation, execution: str) -> None:
         call.out.json(shapes.details(view, inbox, children))
     else:
         _print_details(call.out, view, inbox, children, now)
-
-
-@click.command("history")
-@click.argument("execution", metavar="ID")
-@shared
-def history_command(call: Invocation, execution: str) -> None:
-    """Show every committed step of a machine that keeps its history (`history=True`)."""
-
-    async def read(ledger: Ledger) -> tuple[str, str, Sequence[Transition], datetime]:
-        handle = await ledger.find(execution)
-        return str(handle.id), handle.label, await handle.history(), ledger.now
-
-    promise, label, lines, now = call.run(read)
-    if call.as_json:
-        call.out.json({"id": promise, "label": label, "transitions": [shapes.transition(line) for line in lines]})
-        return
-    rows: list[list[Value]] = [
-        [line.revision, exact(line.at), line.step, line.attempt, line.outcome, line.next_step, _error_note(line.error)]
-        for line in lines
-    ]
-    columns = ("REVISION", "AT", "STEP", "ATTEMPT", "OUTCOME", "NEXT", "ERROR")
-    empty = f"{label} has no history: nothing is committed yet, or its machine was not declared with history=True"
-    call.out.grid(Grid(columns, rows, frozenset({"REVISION", "ATTEMPT"})), now=now, empty=empty)
 
 
 # ---------------------------------------------------------------------- how they look
@@ -136,10 +124,6 @@ def _note(view: ExecutionView) -> Value:
     if view.error is not None and view.status is not Status.DONE:
         return Cell("; ".join([*notes, str(decode_error(view.error))]), "red")
     return "; ".join(notes) or None
-
-
-def _error_note(text: str | None) -> Value:
-    return None if text is None else Cell(str(decode_error(text)), "red")
 
 
 def _print_details(

@@ -24,19 +24,27 @@ COMMANDS: Final = {
     "worker": ("holdfast.cli.worker:worker_command", "Work on the executions of an app."),
     "check": ("holdfast.cli.check:check_command", "Would this code go on with every workflow in flight?"),
     "list": ("holdfast.cli.executions:list_command", "List executions, newest first."),
+    "start": ("holdfast.cli.start:start_command", "Start a workflow, a task or a machine by its name."),
     "show": ("holdfast.cli.executions:show_command", "Show one execution."),
-    "history": ("holdfast.cli.executions:history_command", "Show the committed steps of a machine."),
+    "history": ("holdfast.cli.past:history_command", "Show the events of a workflow, or the steps of a machine."),
+    "tail": ("holdfast.cli.past:tail_command", "Follow an execution until it has ended."),
     "signal": ("holdfast.cli.control:signal_command", "Send a signal to an execution."),
     "cancel": ("holdfast.cli.control:cancel_command", "Cancel an execution."),
     "pause": ("holdfast.cli.control:pause_command", "Keep an execution from being worked on."),
     "resume": ("holdfast.cli.control:resume_command", "Let a paused or stranded execution go on."),
     "queues": ("holdfast.cli.queues:queues_group", "List queues, set their limits, pause and resume them."),
+    "retry": ("holdfast.cli.start:retry_command", "Try a failed execution again."),
+    "fork": ("holdfast.cli.start:fork_command", "Start a new run with the past of a workflow."),
     "schedules": ("holdfast.cli.schedules:schedules_group", "List schedules; pause, resume, trigger, delete them."),
     "workers": ("holdfast.cli.upkeep:workers_command", "List the workers."),
     "gc": ("holdfast.cli.upkeep:gc_command", "Delete executions that ended long ago."),
+    "verify": ("holdfast.cli.verify:verify_command", "Audit the ledger against every rule of every model."),
+    "export": ("holdfast.cli.transfer:export_command", "Write runs as JSON lines, for another ledger."),
+    "import": ("holdfast.cli.transfer:import_command", "Take in runs from another ledger."),
     "ops": ("holdfast.cli.ops:ops", "Look at operations: several processes on one piece of work."),
     "migrate": ("holdfast.cli.upkeep:migrate_command", "Create a ledger, or bring it up to date."),
 }
+    "completion": ("holdfast.cli.completion:completion_command", "Print the completion script of a shell."),
 
 
 class LazyGroup(click.Group):

@@ -6,8 +6,10 @@ from datetime import datetime
 
 import click
 
+from holdfast.cli.answers import Deleted, Migrated
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Cell, Grid, Value
+from holdfast.cli.progress import progress
 from holdfast.core.durations import parse_duration
 from holdfast.store.values import Retention, WorkerInfo
 from holdfast.views import shapes
@@ -56,15 +58,15 @@ def gc_command(call: Invocation, older_than: str, queue: str | None, name: str |
 
     async def collect(ledger: Ledger) -> int:
         deleted = 0
-        while count := await ledger.store.purge(rule, GC_BATCH):
-            deleted += count
-            if call.out.is_terminal and count == GC_BATCH:
-                call.out.line(f"{deleted} deleted so far", "dim")
+        with progress(call, "deleting", "executions") as tell:
+            while count := await ledger.store.purge(rule, GC_BATCH):
+                deleted += count
+                tell(count)
         return deleted
 
     deleted = call.run(collect)
     if call.as_json:
-        call.out.json({"deleted": deleted})
+        call.out.json(Deleted(deleted=deleted))
     else:
         call.out.line(f"{deleted} ended executions were deleted" if deleted != 1 else "1 ended execution was deleted")
 
@@ -77,8 +79,9 @@ def migrate_command(call: Invocation) -> None:
     async def url(ledger: Ledger) -> str:
         return ledger.store.url
 
-    shown = call.run(url, create=True)
+    with progress(call, "migrating", "ledgers"):
+        shown = call.run(url, create=True)
     if call.as_json:
-        call.out.json({"database": shown, "migrated": True})
+        call.out.json(Migrated(database=shown, migrated=True))
     else:
         call.out.line(f"{shown} is up to date")

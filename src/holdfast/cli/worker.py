@@ -18,40 +18,58 @@ from typing import Any, Final, TypeVar
 import click
 
 from holdfast.app import DATABASE_VARIABLE, App
+from holdfast.cli import config
 from holdfast.cli.database import Database
 from holdfast.cli.exits import CommandError, Exit, one_line, redacted
 from holdfast.cli.invocation import Invocation, shared
-from holdfast.core.durations import parse_duration
 from holdfast.core.errors import ConfigurationError, HoldfastError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store import store_from_url
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
 
 STEP_THREADS: Final = "holdfast-step"  # how the engine names the threads of plain `def` steps
 
 
+app_argument = click.argument("target", metavar="[MODULE:APP]", required=False)
+
+
+def worker_options(command: C) -> C:
+    """What a worker can be told; without a flag, what `config` finds."""
+    options = [
+        click.option("--queue", "queues", multiple=True, help="Work on this queue; may be repeated."),
+        click.option("--concurrency", type=click.IntRange(min=1), help="At work at a time.  [default: 100]"),
+        click.option("--lease", metavar="TIME", help="Silence after which others take over.  [default: 30s]"),
+        click.option("--drain", metavar="TIME", help="How long a stopping worker waits.  [default: 30s]"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def worker_settings(
+    queues: tuple[str, ...], concurrency: int | None, lease: str | None, drain: str | None
+) -> WorkerSettings:
+    return WorkerSettings(
+        queues=config.find("queues", queues).value or ["default"],
+        concurrency=config.find("concurrency", concurrency).value,
+        lease_seconds=config.find("lease", lease).value,
+        drain_seconds=config.find("drain", drain).value,
+    )
+
+
 @click.command("worker")
-@click.argument("target", metavar="MODULE:APP")
-@click.option("--queue", "queues", multiple=True, help="Work on this queue; may be repeated.  [default: default]")
-@click.option("--concurrency", type=click.IntRange(min=1), default=100, show_default=True, help="At work at a time.")
-@click.option("--lease", metavar="TIME", default="30s", show_default=True, help="Silence after which others take over.")
-@click.option("--drain", metavar="TIME", default="30s", show_default=True, help="How long a stopping worker waits.")
+@app_argument
+@worker_options
 @shared
-def worker_command(
-    call: Invocation, target: str, queues: tuple[str, ...], concurrency: int, lease: str, drain: str
-) -> None:
+def worker_command(call: Invocation, target: str | None, **options: Any) -> None:
     """Work on the executions of an app, such as `orders:app`, found from the current folder.
 
     SIGTERM or Ctrl-C lets every execution at work finish its step, a second one stops at once; nothing is lost
     either way. Settings of the app's own, such as its store, are left as they are.
     """
-    settings = WorkerSettings(
-        queues=list(queues) or ["default"],
-        concurrency=concurrency,
-        lease_seconds=parse_duration(lease),
-        drain_seconds=parse_duration(drain),
-    )
+    settings = worker_settings(**options)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     database = call.database()
     app = load_app(target, database)
@@ -114,8 +132,14 @@ def run_on_fast_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 # ---------------------------------------------------------------------- finding the app
 
 
-def load_app(target: str, database: Database) -> App:
-    """The app that `MODULE:APP` names. An app without a store of its own is given `database`."""
+def load_app(given: str | None, database: Database) -> App:
+    """The app that `MODULE:APP` names, or that is configured. One without a store of its own is given `database`."""
+    target: str | None = config.find("app", given).value
+    if target is None:
+        raise CommandError(
+            "no app is named: write MODULE:APP, as in orders:app, or set HOLDFAST_APP or `app` under [tool.holdfast]",
+            Exit.WRONG_USE,
+        )
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise CommandError(f"{target!r} names no app: write MODULE:APP, as in orders:app", Exit.WRONG_USE)

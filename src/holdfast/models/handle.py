@@ -53,6 +53,7 @@ class Handle(Generic[ResultT]):
 
     @property
     def id(self) -> PromiseId:
+        """The id of the execution that this handle was made for."""
         if isinstance(self._target, PromiseId):
             return self._target
         raise InvalidArgumentError(f"the prefix {self._target} is not resolved yet; await handle.resolve() first")
@@ -94,6 +95,7 @@ class Handle(Generic[ResultT]):
         return PromiseId.from_bytes(promise)
 
     async def status(self) -> Status:
+        """Its status now."""
         return (await self.describe()).status
 
     # ------------------------------------------------------------------ results
@@ -145,13 +147,14 @@ class Handle(Generic[ResultT]):
             raise SignalRefusedError(f"there is no execution {self.label} to take the signal {name!r}")
         return answer
 
-    async def cancel(self, *, cascade: bool = False) -> Status:
+    async def cancel(self, *, cascade: bool = False, force: bool = False) -> Status:
         """End it as cancelled: at once if nobody works on it, else after its current step.
 
-        `cascade` takes all its descendants along. An execution that has ended stays as it is. The status it has now.
+        `cascade` takes all its descendants along. A workflow is asked, and cleans up first; `force` ends what nobody
+        works on as it stands, without: for a run that is stranded, or was moved elsewhere. An execution that has ended stays as it is. The status it has now.
         """
         promise = await self.newest()
-        (status,) = await (await self._connection.store()).cancel([promise.to_bytes()], cascade=cascade)
+        (status,) = await (await self._connection.store()).cancel([promise.to_bytes()], cascade=cascade, force=force)
         if status is None:
             raise self._unknown()
         return status

@@ -24,6 +24,7 @@ from holdfast.store.records import Oddities, Record, Written
 from holdfast.store.values import (
     Definition,
     Delivery,
+    EndOf,
     ExecutionClaim,
     ExecutionFilter,
     ExecutionView,
@@ -266,6 +267,9 @@ class Store(FlowLedger, Watching, Protocol):
     async def get(self, promise: bytes) -> ExecutionView | None: ...
 
     async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]: ...
+
+    async def endings(self, promises: Sequence[bytes]) -> list[EndOf]:
+        """Of these, in any order: the ended, the stranded, those that go on as another run, and the unknown."""
 
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         """Executions whose id starts as asked for."""

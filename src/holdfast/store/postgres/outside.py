@@ -80,14 +80,16 @@ class Outside(Ledger):
     # ------------------------------------------------------------------ from outside
 
     async def cancel(
-        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None
+        self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None, force: bool = False
     ) -> list[Status | None]:
         ranges = [PromiseId.from_bytes(promise).subtree_range() for promise in promises] if cascade else []
+        whom = (promises, [low for low, _ in ranges], [high for _, high in ranges])
         reach("cancel.before")
-        async with self._connections.any("cancel") as connection:
-            rows = await connection.fetch(
-                self._sql["cancel"], promises, [low for low, _ in ranges], [high for _, high in ranges], reason
-            )
+        async with self._connections.any("cancel") as connection, connection.transaction():
+            if force:
+                await connection.execute(self._sql["cancel_force_lock"], *whom)
+                await connection.execute(self._sql["cancel_force"], *whom)
+            rows = await connection.fetch(self._sql["cancel"], *whom, reason)
         reach("cancel.after")
         self._tell(Topic.WORK, Topic.ENDED)
         return [None if row[0] is None else Status(row[0]) for row in rows]

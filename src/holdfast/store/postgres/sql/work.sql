@@ -103,6 +103,22 @@ select * from {schema}.reap_1($1, $2)
 -- name: fire_timers
 select * from {schema}.fire_timers_1($1, $2)
 
+-- The rows and their parents, in the order of ids, as every writer of many locks them.
+-- name: cancel_force_lock
+select e.id from {schema}.executions e
+where e.id = any (array(
+  select unnest(array[x.id, x.parent_id]) from {schema}.executions x
+  where x.promise = any ($1::bytea[]) or exists (
+    select from unnest($2::bytea[], $3::bytea[]) r(low, high) where x.promise >= r.low and x.promise < r.high)))
+order by e.id for update
+
+-- What nobody holds does not clean up: then it is ended like everything else.
+-- name: cancel_force
+update {schema}.executions x set cleans_up = false
+where (x.promise = any ($1::bytea[]) or exists (
+    select from unnest($2::bytea[], $3::bytea[]) r(low, high) where x.promise >= r.low and x.promise < r.high))
+  and x.status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
+
 -- name: cancel
 select unnest({schema}.cancel_1($1, $2, $3, $4))
 

@@ -15,6 +15,11 @@ select e.id, e.status, e.partition_key, e.parent_id, e.parent_round, e.reports, 
 from tree join executions e on e.id = tree.id
 order by e.id;
 
+-- What nobody holds does not clean up: then it is ended like everything else.
+-- name: cancel_force
+update executions set cleans_up = 0
+where id in (select value from json_each(?)) and status not in ('executing', 'delegated', 'done', 'failed', 'cancelled');
+
 -- name: cancel_end
 update executions
 set status = 'cancelled', cancel_requested = 1, cancel_reason = coalesce(cancel_reason, ?), ended_at = ?, wake_at = null, awaits = null, key_blocked = 0,

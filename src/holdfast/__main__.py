@@ -1,0 +1,6 @@
+"""`python -m holdfast` is the program `holdfast`."""
+
+from holdfast.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Starting by name, and trying again: `start`, `retry`, `fork`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli.answers import Started
+from holdfast.cli.exits import CommandError, Exit
+from holdfast.cli.ids import id_argument
+from holdfast.cli.invocation import Invocation, Ledger, shared
+from holdfast.cli.values import json_value, parse_attributes
+from holdfast.core.codec import decode_error
+from holdfast.core.durations import parse_duration
+from holdfast.core.errors import ExecutionEndedError, InvalidArgumentError
+from holdfast.core.status import Status
+from holdfast.models.handle import Handle
+
+wait_option = click.option("--wait", is_flag=True, help="Wait until it has ended, and show its result.")
+_BAD = (Status.FAILED, Status.CANCELLED, Status.STRANDED)
+timeout_option = click.option("--timeout", metavar="TIME", help="With --wait: how long; then exit with 1.")
+
+
+@click.command("start")
+@click.argument("name")
+@click.argument("value", metavar="[JSON]", required=False)
+@click.option("--key", help="The same name and key is the same execution: starting it twice finds the first.")
+@click.option("--queue", help="Another queue than the definition's.")
+@click.option("--delay", metavar="TIME", help="Not before this has passed: 30s, 2h.")
+@click.option("--priority", type=int, help="Lower is earlier.")
+@click.option("--partition-key", metavar="KEY", help="One of a key at a time, in order.")
+@click.option("--deadline", metavar="TIME", help="So long after its start it is cancelled.")
+@click.option("--attribute", "attributes", metavar="KEY=VALUE", multiple=True, help="To search by; may be repeated.")
+@wait_option
+@timeout_option
+@shared
+def start_command(
+    call: Invocation,
+    name: str,
+    value: str | None,
+    attributes: tuple[str, ...],
+    delay: str | None,
+    deadline: str | None,
+    wait: bool,
+    timeout: str | None,
+    **given: Any,
+) -> int:
+    """Start what a worker of this ledger has code for: a workflow or task with an object of its arguments, a machine
+    with its state, as in `holdfast start checkout '{"order": 17}'`. `-` reads the JSON from standard input.
+    """
+    options = {name: found for name, found in given.items() if found is not None}
+    options |= {"attributes": parse_attributes(attributes)} if attributes else {}
+    options |= {"delay": parse_duration(delay)} if delay else {}
+    options |= {"deadline": parse_duration(deadline)} if deadline else {}
+    parsed = json_value(sys.stdin.read() if value == "-" else value, "the input")
+
+    async def start(ledger: Ledger) -> Started:
+        return await _followed(ledger, await ledger.app.start_by_name(name, parsed, **options), wait, timeout)
+
+    return _tell(call, call.run(start), "started")
+
+
+@click.command("retry")
+@id_argument
+@wait_option
+@timeout_option
+@shared
+def retry_command(call: Invocation, execution: str, wait: bool, timeout: str | None) -> int:
+    """Try a failed execution again: a workflow from its last good event, a machine from the step that failed.
+
+    It goes on under a new id; its key, and whoever waits for it, follow.
+    """
+
+    async def retry(ledger: Ledger) -> Started:
+        handle = await ledger.find(execution)
+        try:
+            return await _followed(ledger, await handle.retry(), wait, timeout)
+        except InvalidArgumentError as error:  # it has not failed: not wrong use, but nothing to do either
+            raise CommandError(str(error)) from error
+
+    return _tell(call, call.run(retry), "goes on")
+
+
+@click.command("fork")
+@id_argument
+@click.option(
+    "--at", type=click.IntRange(min=0), required=True, help="The last event that the fork keeps: see history."
+)
+@wait_option
+@timeout_option
+@shared
+def fork_command(call: Invocation, execution: str, at: int, wait: bool, timeout: str | None) -> int:
+    """Start a new run with a workflow's past up to one of its events; the workflow itself is left as it is."""
+
+    async def fork(ledger: Ledger) -> Started:
+        handle = await ledger.find(execution)
+        try:
+            return await _followed(ledger, await handle.fork(at), wait, timeout)
+        except InvalidArgumentError as error:
+            raise CommandError(str(error)) from error
+
+    return _tell(call, call.run(fork), "is forked")
+
+
+async def _followed(ledger: Ledger, handle: Handle[Any], wait: bool, timeout: str | None) -> Started:
+    """What was started, with its end if that is waited for."""
+    if wait:
+        limit = None if timeout is None else parse_duration(timeout)
+        try:
+            await handle.result(timeout=limit)
+        except ExecutionEndedError:
+            pass  # its status and error say so
+        except TimeoutError:
+            raise CommandError(f"{handle.label} has not ended within {timeout}; it goes on") from None
+    view = await ledger.store.get((await handle.newest() if wait else handle.id).to_bytes())
+    if view is None:
+        raise CommandError(f"{handle.label} was deleted by retention", Exit.NOT_FOUND)
+    answer = Started(id=str(handle.id), label=handle.label, status=view.status)
+    if not wait:
+        return answer
+    result = msgspec.Raw(view.result if view.result is not None else "null")
+    error = msgspec.Raw(view.error if view.error is not None and view.status is not Status.DONE else "null")
+    return msgspec.structs.replace(answer, result=result, error=error)
+
+
+def _tell(call: Invocation, started: Started, how: str) -> int:
+    is_bad = (
+        started.status in (Status.FAILED, Status.CANCELLED, Status.STRANDED) and started.result is not msgspec.UNSET
+    )
+    if call.as_json:
+        call.out.json(started)
+    elif isinstance(started.result, msgspec.Raw):
+        if is_bad:
+            text = bytes(started.error).decode() if isinstance(started.error, msgspec.Raw) else "null"
+            why = "" if text == "null" else f": {decode_error(text)}"
+            raise CommandError(f"{started.label} is {started.status}{why}")
+        call.out.line(f"{started.label} is {started.status}", "dim")
+        call.out.block(msgspec.json.format(bytes(started.result), indent=2).decode(), indent="")
+    else:
+        call.out.line(f"{started.label} {how}; it is {started.status}")
+    return Exit.FAILED if is_bad else Exit.OK

@@ -1,0 +1,36 @@
+"""Values that people type: JSON, and attributes as `key=value`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.cli.exits import CommandError, Exit
+
+
+def json_value(text: str | None, what: str) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise CommandError(
+            f"{what} {text[:60]!r} is no JSON ({error}): write text as '\"yes\"', an object as '{{\"ok\": true}}'",
+            Exit.WRONG_USE,
+        ) from None
+
+
+def parse_attributes(given: Sequence[str]) -> dict[str, str | int | float | bool]:
+    """`n=17` is a number, `ok=true` a truth value, `name=anna` and `name="17"` texts."""
+    found: dict[str, str | int | float | bool] = {}
+    for item in given:
+        key, separator, text = item.partition("=")
+        if not separator or not key:
+            raise CommandError(f"{item!r} is no attribute: write key=value, as in customer=17", Exit.WRONG_USE)
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        found[key] = value if isinstance(value, (str, int, float, bool)) else text
+    return found
