@@ -53,4 +53,6 @@ def test_every_topic_has_an_example() -> None:
         "queue_limits.py",
         "workflow_checkout.py",
         "workflow_children.py",
+        "workflow_saga.py",
+        "workflow_endless.py",
     } <= set(SCRIPTS)
