@@ -15,6 +15,7 @@ from holdfast.core.identity import IdQuery, PromiseId, check_name
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Lifespan
+from holdfast.engine.observer import Observer, Observers
 from holdfast.engine.runner import Runner
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import StrandedSweep
@@ -33,12 +34,14 @@ from holdfast.models.flow.registry import FlowRegistry
 from holdfast.models.flow.runner import FlowRunner
 from holdfast.models.flow.start import FlowStarter
 from holdfast.models.handle import Handle
+from holdfast.models.hooks import OCCASIONS, Hook, HookEvent, HookRunner, Occasion, function_hook
 from holdfast.models.machine.definition import Machine, MachineDefinition, definition_of
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options, check_queue
 from holdfast.models.schedule import Scheduler, Schedules, ScheduleSpec, definition_name, make_spec
+from holdfast.models.webhook import webhook
 from holdfast.models.workflow.check import Checked, check_runs
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
@@ -120,6 +123,8 @@ class App:
         self._lifespans: list[Lifespan] = []
         self._retention: list[Retention] = []
         self._sync: SyncApp | None = None
+        self._observers: list[Observer] = []
+        self._hooks: list[Hook] = []
 
     def _make_store(self) -> Store:
         """One for each event loop: a store that was handed in serves the first, its siblings the others."""
@@ -369,6 +374,42 @@ class App:
         """Let workers delete executions that ended longer ago than `age`, of one queue, one definition, or all."""
         self._retention.append(Retention(age_seconds=seconds(age, name="age"), queue=queue, name=name))
 
+    def observe(self, observer: Observer) -> None:
+        """Let an observer see what this app starts and its workers do; `holdfast.telemetry.instrument` calls it."""
+        self._observers.append(observer)
+        self._connection.observer = observer if len(self._observers) == 1 else Observers(self._observers)
+
+    def on(
+        self, event: Occasion, function: Callable[[HookEvent], Any] | None = None, /, *, name: str | None = None
+    ) -> Any:
+        """Call a function when an execution has `failed`, was `stranded`, or a message of a flow `dead_lettered`.
+
+        As a decorator too: `@app.on("failed")`. At least once each, by one worker at a time, in the order of time;
+        the ledger keeps how far it has come under `name`, by default the function's.
+        """
+
+        def declare(function: Callable[[HookEvent], Any]) -> Callable[[HookEvent], Any]:
+            self._add_hook(function_hook(event, function, name))
+            return function
+
+        return declare if function is None else declare(function)
+
+    def webhook(
+        self,
+        url: str,
+        *,
+        events: Sequence[Occasion] = OCCASIONS,
+        secret: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """POST these events to a URL, signed with `secret`; promised as in `on`. Workers of this app send them."""
+        self._add_hook(webhook(url, events, secret, name))
+
+    def _add_hook(self, hook: Hook) -> None:
+        if any(known.name == hook.name for known in self._hooks):
+            raise ConfigurationError(f"the hook {hook.name!r} is declared twice; give one of them another name")
+        self._hooks.append(hook)
+
     # ------------------------------------------------------------------ starting and finding
 
     def _machine_starter(self, definition: MachineDefinition) -> MachineStarter[Any]:
@@ -478,8 +519,10 @@ class App:
             chosen,
             lifespans=tuple(self._lifespans),
             on_ended=results.ended,
+            observer=self._connection.observer,
             services=[
                 Scheduler(self._connection),
+                *(HookRunner(self._connection, hook) for hook in self._hooks),
                 StrandedSweep(
                     await self._connection.store(),
                     list(chosen.queue_limits()),

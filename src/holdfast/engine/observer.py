@@ -6,14 +6,20 @@ A worker without an observer pays one `is None` at each place. An observer must 
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
+from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Effect
 from holdfast.store.values import ExecutionClaim, NewExecution, Reaped, Receipt
 
+T = TypeVar("T")
+
 
 class Observer(Protocol):
+    def attach(self, store: Store) -> None:
+        """A worker of this store is made."""
+
     def context(self, claim: ExecutionClaim) -> contextvars.Context | None:
         """In what context a claim is worked on; None: in one of its own, as ever."""
 
@@ -40,3 +46,67 @@ class Observer(Protocol):
 
     async def stop(self) -> None:
         """The worker leaves: send what is left."""
+
+
+class StepTracer(Protocol):
+    """Goes around user code: a step of a machine, an attempt of a task."""
+
+    def around(self, kind: str, name: str, attempt: int, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]: ...
+
+
+class Steps:
+    """Of this process; `tracer` None: nobody traces."""
+
+    tracer: StepTracer | None = None
+
+
+STEPS: Final = Steps()
+
+
+class Observers:
+    """Several as one."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._all = tuple(observers)
+
+    def attach(self, store: Store) -> None:
+        for observer in self._all:
+            observer.attach(store)
+
+    def context(self, claim: ExecutionClaim) -> contextvars.Context | None:
+        found = (observer.context(claim) for observer in self._all)
+        return next((context for context in found if context is not None), None)
+
+    def stamped(self, rows: Sequence[NewExecution]) -> Sequence[NewExecution]:
+        for observer in self._all:
+            rows = observer.stamped(rows)
+        return rows
+
+    def stamped_effects(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        for observer in self._all:
+            effects = observer.stamped_effects(effects)
+        return effects
+
+    def picked(self, claims: int, seconds: float) -> None:
+        for observer in self._all:
+            observer.picked(claims, seconds)
+
+    def flushed(self, commits: int, seconds: float) -> None:
+        for observer in self._all:
+            observer.flushed(commits, seconds)
+
+    def advanced(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
+        for observer in self._all:
+            observer.advanced(claim, advance, receipt)
+
+    def lease_lost(self) -> None:
+        for observer in self._all:
+            observer.lease_lost()
+
+    def reaped(self, reaped: Reaped) -> None:
+        for observer in self._all:
+            observer.reaped(reaped)
+
+    async def stop(self) -> None:
+        for observer in self._all:
+            await observer.stop()

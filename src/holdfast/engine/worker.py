@@ -72,6 +72,8 @@ class Worker:
         self._lifespans = lifespans
         self._on_ended = on_ended
         self._observer = observer
+        if observer is not None:
+            observer.attach(store)
         self._services = tuple(services)  # loops of the models', run as this worker's own
         self._active = ActiveClaims()
         self._id = ""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from holdfast.core.errors import ConfigurationError
+from holdfast.engine.observer import Observer
 from holdfast.engine.results import Results
 from holdfast.store.base import Store
 
@@ -27,6 +28,7 @@ class Connection:
     def __init__(self, make_store: Callable[[], Store], payload_limit: int) -> None:
         self._make_store = make_store
         self.payload_limit = payload_limit
+        self.observer: Observer | None = None  # sees what is started and worked on; see `app.observe`
         self._opened: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[_Opened]] = {}
 

@@ -75,6 +75,8 @@ class Starting:
 
     async def _insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
         store = await self._connection.store()
+        if self._connection.observer is not None:
+            rows = self._connection.observer.stamped(rows)
         if self._options.connection is not None:
             return await store.insert_with(self._options.connection, rows)
         return await store.insert(rows)

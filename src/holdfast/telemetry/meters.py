@@ -9,6 +9,7 @@ from functools import lru_cache
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from holdfast.core.status import TERMINAL, Status
+from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Effect
 from holdfast.store.values import ExecutionClaim, NewExecution, Reaped, Receipt
 
@@ -47,6 +48,9 @@ class Meters:
         self._poisoned = Counter(
             "holdfast_crash_stranded", "Executions that lost too many workers and were stranded", registry=where
         )
+
+    def attach(self, store: Store) -> None:
+        """The ledger is not asked for anything."""
 
     def context(self, claim: ExecutionClaim) -> contextvars.Context | None:
         return None

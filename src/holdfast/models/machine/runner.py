@@ -19,6 +19,7 @@ from holdfast.core.outcomes import Outcome, Replay, Stop
 from holdfast.core.retry import Retry
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
+from holdfast.engine.observer import STEPS
 from holdfast.engine.runner import Engine
 from holdfast.models.machine.context import ChildResult, MachineContext
 from holdfast.models.machine.definition import KIND, MachineDefinition, Step
@@ -101,7 +102,11 @@ class MachineRunner:
         """The effects of one step; `kept` is for how many steps and since when the lease has been kept."""
         translator = self._translators[claim.handler]
         try:
-            outcome = await _call(found, engine, ctx)
+            running = _call(found, engine, ctx)
+            tracer = STEPS.tracer
+            if tracer is not None:
+                running = tracer.around("step", f"{definition.name}.{found.name}", claim.attempt + 1, running)
+            outcome = await running
             # Asked after the step: what began to drain or to wait meanwhile is honoured now, not a step later.
             return translator.effects(outcome, claim, ctx, keep=engine.may_keep(claim, *kept))
         except asyncio.CancelledError as error:

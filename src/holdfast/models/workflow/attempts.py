@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from holdfast.core.journal.events import FailureKind
+from holdfast.engine.observer import STEPS
 from holdfast.engine.runner import Engine
 from holdfast.models.own_context import InContext
 from holdfast.models.workflow.current import CURRENT_CALL, Current
@@ -46,6 +47,14 @@ async def run_attempt(
     task: Task[..., Any], text: str, call: Current, engine: Engine, arguments: tuple[Any, ...] | None = None
 ) -> Returned:
     """The result. Whatever the task raised comes out as it is. `arguments`, if given, are what `text` says."""
+    running = _attempt(task, text, call, engine, arguments)
+    tracer = STEPS.tracer
+    return await (running if tracer is None else tracer.around("attempt", task.name, call.attempt, running))
+
+
+async def _attempt(
+    task: Task[..., Any], text: str, call: Current, engine: Engine, arguments: tuple[Any, ...] | None
+) -> Returned:
     context = contextvars.copy_context()
     context.run(CURRENT_CALL.set, call)
     if task.timeout_seconds is None and task.heartbeat_seconds is None:
