@@ -2,7 +2,7 @@
 # Both set up .venv first, from Python 3.11 or later alone; running them again is quick.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit test-browser bench bench-peers bench-growth clean
+.PHONY: help setup demo test lint types unit test-browser bench bench-peers bench-growth docs docs-serve clean
 
 VENV := .venv
 READY := $(VENV)/.ready
@@ -58,8 +58,14 @@ bench-peers: $(READY) ## Holdfast beside its peers, about ten minutes (ARGS=--qu
 bench-growth: $(READY) ## what grows with the ledger, and what does not, a plot each
 	$(BIN)/python -m benchmarks.growth $(ARGS)
 
+docs: $(READY) ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+docs-serve: $(READY) ## serve the documentation on http://127.0.0.1:8000
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
 clean: ## delete .venv and caches; ledgers and benchmark results stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site
 	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # `--group` needs pip 25.1, newer than what Python 3.11 brings.
