@@ -46,6 +46,25 @@ async def test_every_status_is_counted_up_to_a_bound(hand: Hand, store: Store) -
     assert bounded[Status.DONE][1]
 
 
+async def test_failures_are_paged_from_the_latest_end(stores: Stores, hand: Hand, store: Store) -> None:
+    for key in ("a", "b"):
+        await end(hand, key, failed=True)  # the same moment on a clock that stands
+    await stores.advance(60)
+    await end(hand, "well")
+    await end(hand, "c", failed=True)
+    seen: list[bytes] = []
+    cursor: str | None = None
+    for _ in range(3):
+        page = await store.failures(1, cursor)
+        seen += [view.promise for view in page.items]
+        cursor = page.cursor
+    assert seen == [promise_of("c"), promise_of("b"), promise_of("a")]
+    assert cursor is None
+    assert (await store.failures(10)).cursor is None
+    with pytest.raises(InvalidArgumentError, match="no cursor"):
+        await store.failures(1, "x")
+
+
 async def test_the_pace_counts_ends_by_time(stores: Stores, hand: Hand, store: Store) -> None:
     await end(hand, "old")
     await stores.advance(3_600)

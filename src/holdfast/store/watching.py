@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.status import Status
-from holdfast.store.values import ExecutionView, Transition
+from holdfast.store.values import ExecutionView, Page, Transition
 
 COUNT_BOUND: Final = 10_000
 FEED_STATUSES: Final = (Status.DONE, Status.FAILED, Status.CANCELLED, Status.STRANDED)
@@ -82,6 +82,16 @@ class Position(Struct, frozen=True):
         return f"{self.ended_us}-{self.ended_row}-{self.stranded_us}-{self.stranded_row}"
 
 
+def failures_before(cursor: str | None) -> tuple[int, int]:
+    """The time and the row that a page of failures begins below."""
+    if cursor is None:
+        return 2**62, 2**62
+    at, _, row = cursor.partition("-")
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (at, row)):
+        raise InvalidArgumentError(f"{cursor[:80]!r} is no cursor of a page: pass the one the last page gave, or none")
+    return int(at), int(row)
+
+
 class Watching(Protocol):
     async def tally(self, bound: int = COUNT_BOUND) -> list[Tally]:
         """Executions by status, each counted up to `bound`; of `done` and `cancelled` only the newest are counted."""
@@ -95,6 +105,9 @@ class Watching(Protocol):
         A reader that goes on from the position of what it has read misses no end: one that is still being committed
         holds back those after it. A stranded execution that was resumed before it was read is not there any more.
         """
+
+    async def failures(self, limit: int, cursor: str | None = None) -> Page:
+        """What failed, the latest end first; along an index of its own, however much has ended well since."""
 
     async def journal_since(self, promise: bytes, sequence: int) -> list[str]:
         """The segments of its journal that hold events from `sequence` on; the first may hold earlier ones too."""

@@ -20,8 +20,8 @@ from holdfast.views.timeline import Piece, PieceKind, Timeline
 
 # A stretch without work is drawn at most this share of the time that was worked, before its logarithm is added.
 FOLD_SHARE = 0.3
-# Nothing is folded unless one wait is this many times as long as all the work.
-FOLD_FROM = 2.0
+# Nothing is folded where the work is this share of the whole: it can be seen as it is.
+FOLD_BELOW = 0.08
 # A stretch is marked as folded from this factor on; less deceives nobody.
 FOLD_SHOWN = 1.5
 
@@ -125,7 +125,7 @@ class Scale:
         idle = [end - start for start, end, is_busy in lengths if not is_busy]
         # Where nothing worked at all, the shortest wait is the measure; where nothing is lost, nothing is folded.
         cap = FOLD_SHARE * worked if worked else (min(idle, default=0) if len(idle) > 1 else 0)
-        fold = fold and max(idle, default=0) > FOLD_FROM * worked
+        fold = fold and worked < FOLD_BELOW * (cuts[-1] - cuts[0])
         drawn = [
             _folded(end - start, cap) if fold and cap and not is_busy else float(end - start)
             for start, end, is_busy in lengths

@@ -11,8 +11,18 @@ from holdfast.core.clock import to_datetime, to_us
 from holdfast.core.status import Status
 from holdfast.store.postgres.reading import Reading
 from holdfast.store.postgres.rows import Row, transition_of
-from holdfast.store.values import Transition
-from holdfast.store.watching import COUNT_BOUND, FEED_STATUSES, Ended, Feed, Pace, PaceBucket, Position, Tally
+from holdfast.store.values import Page, Transition
+from holdfast.store.watching import (
+    COUNT_BOUND,
+    FEED_STATUSES,
+    Ended,
+    Feed,
+    Pace,
+    PaceBucket,
+    Position,
+    Tally,
+    failures_before,
+)
 
 _ENDS: Final = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED})
 _NEWEST: Final = frozenset({Status.DONE, Status.CANCELLED})
@@ -83,6 +93,15 @@ class Watched(Reading):
             if view is not None:
                 items.append(Ended(view, status, row["at"], str(place)))
         return Feed(items, str(place), more)
+
+    async def failures(self, limit: int, cursor: str | None = None) -> Page:
+        at, row = failures_before(cursor)
+        before = None if cursor is None else to_datetime(at)
+        rows = await self._rows("read failures", "failures", before, row, limit + 1)
+        views = await self.get_many([found["promise"] for found in rows[:limit]])
+        last = rows[limit - 1] if limit and len(rows) > limit else None
+        more = None if last is None else f"{to_us(last['ended_at'])}-{last['id']}"
+        return Page([view for view in views if view is not None], more)
 
     async def journal_since(self, promise: bytes, sequence: int) -> list[str]:
         return [row[0] for row in await self._rows("read a journal", "journal_since", promise, sequence)]

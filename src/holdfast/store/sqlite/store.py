@@ -350,6 +350,9 @@ class SqliteStore(Flowing):
         now = self._clock.now_us()
         return await self._read(lambda db: watching.ends(db, now, position, limit, statuses))
 
+    async def failures(self, limit: int, cursor: str | None = None) -> Page:
+        return await self._read(lambda db: watching.failures(db, limit, cursor))
+
     async def journal_since(self, promise: bytes, sequence: int) -> list[str]:
         return await self._read(lambda db: watching.journal_since(db, promise, sequence))
 

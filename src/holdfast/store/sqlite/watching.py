@@ -13,8 +13,8 @@ from holdfast.store.sqlite import reading
 from holdfast.store.sqlite.rows import STATUS, TEXT, after, names_json
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import Transition
-from holdfast.store.watching import Ended, Feed, Pace, PaceBucket, Position, Tally
+from holdfast.store.values import Page, Transition
+from holdfast.store.watching import Ended, Feed, Pace, PaceBucket, Position, Tally, failures_before
 
 Db: TypeAlias = sqlite3.Connection
 
@@ -85,6 +85,13 @@ def ends(db: Db, now: int, position: str | None, limit: int, statuses: Sequence[
         if view is not None:
             items.append(Ended(view, STATUS[text], to_datetime(at), str(place)))
     return Feed(items, str(place), len(merged) > limit)
+
+
+def failures(db: Db, limit: int, cursor: str | None) -> Page:
+    found = db.execute(SQL["failures"], (*failures_before(cursor), limit + 1)).fetchall()
+    views = [reading.get(db, promise) for _, _, promise in found[:limit]]
+    more = f"{found[limit - 1][0]}-{found[limit - 1][1]}" if limit and len(found) > limit else None
+    return Page([view for view in views if view is not None], more)
 
 
 def journal_since(db: Db, promise: bytes, sequence: int) -> list[str]:

@@ -32,6 +32,7 @@ from holdfast.web.security import CSRF_FIELD, Role, access_of, csrf_token, may
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
+ERROR_MAX: Final = 5_000
 EVENTS_URL: Final = "/api/v1/events?overview=true"
 
 
@@ -116,7 +117,7 @@ class Page:
                 may_operate=self.site.may_operate(self.request),
                 has_session=access_of(self.request).via == "session",
                 flash=notice,
-                **{"events_url": EVENTS_URL, **values},
+                **{"events_url": EVENTS_URL, "live_words": "connecting", "poll_seconds": 0, **values},
             )
         )
         response = HTMLResponse(text, status_code=status)
@@ -148,6 +149,7 @@ def _environment() -> Environment:
         json=_json,
         one_line=lambda value, limit=80: one_line(_text(value), limit),
         error_line=error_line,
+        error_text=error_text,
         plain_line=lambda value, limit=80: one_line(_plain(value), limit),
         failure_text=failure_text,
     )
@@ -194,14 +196,18 @@ def _json(value: object, opened: bool = True) -> Markup:
 
 def error_line(value: object, limit: int = 300) -> str:
     """A recorded error in one line: `ValueError: no`."""
+    return one_line(" ".join(error_text(value).split()), limit)
+
+
+def error_text(value: object) -> str:
+    """A recorded error as it was said, with its lines."""
     text = _text(value)
     if text is None:
         return ""
     try:
         record = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return one_line(text, limit)
+        record = None
     if not isinstance(record, dict):
-        return one_line(text, limit)
-    shown = ": ".join(str(record[part]) for part in ("type", "message") if record.get(part))
-    return one_line(" ".join(shown.split()), limit)
+        return one_line(text, ERROR_MAX)
+    return one_line(": ".join(str(record[part]) for part in ("type", "message") if record.get(part)), ERROR_MAX)

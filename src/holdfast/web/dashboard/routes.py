@@ -113,6 +113,7 @@ async def _shown(site: Site, request: Request, show: Show) -> Response:
             text=problem.detail,
             status=problem.status,
             events_url="",
+            live_words="",
         )
 
 

@@ -45,7 +45,7 @@ KIND_WORDS = {
     PieceKind.SLEEP: "sleeping",
     PieceKind.QUEUED: "for a worker",
     PieceKind.JOIN: "joining",
-    PieceKind.IDLE: "unrecorded",
+    PieceKind.IDLE: "other",
 }
 
 

@@ -47,7 +47,7 @@ select {schema}.clock() - coalesce(max(case
     else least(clock_timestamp() - xact_start, interval '5 seconds') end), interval '0') as horizon
 from pg_stat_activity
 where datname = current_database() and pid <> pg_backend_pid()
-  and (xact_start is not null or query = '<insufficient privilege>')
+  and ((xact_start is not null and backend_type = 'client backend') or query = '<insufficient privilege>')
 
 -- name: feed_ended
 select ended_at as at, id, promise, status::text from {schema}.executions
@@ -59,6 +59,11 @@ order by ended_at, id limit $4
 select ended_at as at, id, promise, status::text from {schema}.executions
 where status = 'failed' and (ended_at, id) > ($1::timestamptz, $2::bigint) and ended_at <= $3::timestamptz
 order by ended_at, id limit $4
+
+-- name: failures
+select ended_at, id, promise from {schema}.executions
+where status = 'failed' and (ended_at, id) < (coalesce($1::timestamptz, 'infinity'), $2::bigint)
+order by ended_at desc, id desc limit $3
 
 -- name: feed_stranded
 select updated_at as at, id, promise, status::text from {schema}.executions

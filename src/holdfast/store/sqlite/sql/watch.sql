@@ -36,6 +36,11 @@ select ended_at, id, promise, status from executions
 where status = 'failed' and ended_at >= ?1 and (ended_at > ?1 or id > ?2)
 order by ended_at, id limit ?3;
 
+-- name: failures
+select ended_at, id, promise from executions
+where status = 'failed' and ended_at <= ?1 and (ended_at < ?1 or id < ?2)
+order by ended_at desc, id desc limit ?3;
+
 -- name: feed_stranded
 select updated_at, id, promise, status from executions
 where held = 'stranded' and updated_at >= ?1 and (updated_at > ?1 or id > ?2)

@@ -6,12 +6,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from holdfast.core.status import Status
-from holdfast.store.values import ExecutionFilter
+from holdfast.views import dead_letters as dead
 from holdfast.views import reading
 from holdfast.web.dashboard.render import Page
 
-DEAD: Final = (Status.STRANDED, Status.FAILED)
 PAGE_SIZE: Final = 50
 
 
@@ -27,22 +25,26 @@ async def schedules(page: Page) -> Response:
 
 async def workers(page: Page) -> Response:
     found = sorted(await reading.workers(page.store), key=lambda worker: (worker.is_expired, worker.id))
-    return page.render("workers.html", here="/workers", title="Workers", workers=found)
+    return page.render("workers.html", here="/workers", title="Workers", workers=found, poll_seconds=5)
 
 
 async def dead_letters(page: Page) -> Response:
     """What does not go on by itself: stranded and failed executions."""
-    chosen = page.query("status")
-    statuses = (Status(chosen),) if chosen in set(DEAD) else DEAD
-    listed = await reading.executions(
-        page.store, ExecutionFilter(statuses=statuses), page.query("after") or None, PAGE_SIZE
-    )
+    chosen = page.query("status") if page.query("status") in ("stranded", "failed") else ""
+    after = page.query("after") or None
+    if chosen:
+        read = dead.stranded if chosen == "stranded" else dead.failed
+        listed = await read(page.store, after, PAGE_SIZE)
+        items, cursor = listed.executions, listed.cursor
+    else:
+        items, cursor = await dead.newest(page.store, PAGE_SIZE), None
     return page.render(
         "dead_letters.html",
         here="/dead-letters",
         title="Dead letters",
-        items=listed.executions,
-        cursor=listed.cursor,
+        items=items,
+        cursor=cursor,
         chosen=chosen,
-        is_continued=bool(page.query("after")),
+        is_cut=not chosen and len(items) == PAGE_SIZE,
+        is_continued=after is not None,
     )

@@ -23,6 +23,7 @@ from holdfast.web.dashboard.pages.machines import diagram_of
 from holdfast.web.dashboard.render import Page
 
 EVENTS_A_PAGE: Final = 100
+POLL_SECONDS: Final = 5  # what is open grows, though nothing is committed
 TREE_NODES: Final = 60
 TREE_DEPTH: Final = 3
 DELEGATING: Final = ("flow", "batch")
@@ -77,7 +78,9 @@ async def execution(page: Page) -> Response:
         tree=await tree_of(page, view),
         can=_possible(view),
         events_url=f"/api/v1/executions/{found}/events" if not view.status.is_terminal else "",
-        successor=None if item.successor is None else item.successor,
+        live_words="ended" if view.status.is_terminal else "connecting",
+        poll_seconds=0 if view.status.is_terminal else POLL_SECONDS,
+        successor=item.successor,
         machine=machine,
         job=job,
         run=run,

@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError, InvalidArgumentError
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.values import ExecutionFilter
-from holdfast.views import reading, shapes
+from holdfast.views import dead_letters, reading, shapes
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
@@ -36,6 +36,7 @@ GROUPS: Final[dict[str, tuple[Status, ...]]] = {
     "done": (Status.DONE,),
     "cancelled": (Status.CANCELLED,),
 }
+ONLY_FAILED: Final = ExecutionFilter(statuses=(Status.FAILED,))
 _ID = re.compile(r"(?:[A-Za-z_][\w.:-]*/)?[0-9a-fA-F]{4,64}(?:\.[0-9]+)*")
 _ATTRIBUTE = re.compile(r"([^\s=]+)=(\"[^\"]*\"|\S+)")
 
@@ -53,9 +54,11 @@ async def executions(page: Page) -> Response:
                 return RedirectResponse(f"/executions/{shapes.id_of(views[0])}", 303)
             found = [shapes.summary(view) for view in views]
         if not found:
-            listed = await reading.executions(
-                page.store, filter_of(chosen, search), page.query("after") or None, PAGE_SIZE
-            )
+            where, after = filter_of(chosen, search), page.query("after") or None
+            if where == ONLY_FAILED:  # by their end: there is an index for that
+                listed = await dead_letters.failed(page.store, after, PAGE_SIZE)
+            else:
+                listed = await reading.executions(page.store, where, after, PAGE_SIZE)
             found, cursor = listed.executions, listed.cursor
     except (HoldfastError, ValueError) as error:
         problem = str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from holdfast.models.operation.timing import MILLISECOND_US, Timing
 from holdfast.web.dashboard.render import Page
 
 READER: Final = "dashboard"
+LIVE: Final[dict[str, Any]] = {"events_url": "", "live_words": "looking", "poll_seconds": 2}  # files send no events
 
 
 class OperationLine(Struct, kw_only=True):
@@ -34,7 +35,13 @@ async def operations(page: Page) -> Response:
     folder = page.site.operations
     lines = [] if folder is None else await asyncio.to_thread(_read_all, folder)
     return page.render(
-        "operations.html", here="/operations", title="Operations", lines=lines, folder=folder, to_datetime=to_datetime
+        "operations.html",
+        here="/operations",
+        title="Operations",
+        lines=lines,
+        folder=folder,
+        to_datetime=to_datetime,
+        **LIVE,
     )
 
 
@@ -52,6 +59,7 @@ async def operation(page: Page) -> Response:
         phases=_phases(line.data),
         frame_badges=_BADGES,
         to_datetime=to_datetime,
+        **LIVE,
         stale_us=Timing().staleness_ms * MILLISECOND_US,
     )
 

@@ -9,9 +9,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.core.status import PARKED, Status
-from holdfast.store.values import ExecutionFilter
 from holdfast.store.watching import Pace
-from holdfast.views import reading, shapes
+from holdfast.views import dead_letters, reading, shapes
 from holdfast.web.dashboard.render import Page
 from holdfast.web.dashboard.words import compact
 
@@ -39,7 +38,7 @@ class Count(Struct, frozen=True):
 async def overview(page: Page) -> Response:
     found = await reading.overview(page.store, bucket_seconds=BUCKET_SECONDS, buckets=BUCKETS)
     workers = sorted(await reading.workers(page.store), key=lambda worker: (worker.is_expired, worker.id))
-    dead = await reading.executions(page.store, ExecutionFilter(statuses=(Status.STRANDED, Status.FAILED)), None, SHOWN)
+    dead = await dead_letters.newest(page.store, SHOWN)
     newest = await reading.executions(page.store, None, None, SHOWN)
     late = [
         queue.oldest_eligible_at
@@ -60,7 +59,7 @@ async def overview(page: Page) -> Response:
         oldest=min(late, default=None),
         workers=workers,
         alive=found.workers,
-        dead=dead.executions,
+        dead=dead,
         newest=newest.executions,
         columns=columns,
         highest=highest,

@@ -167,6 +167,9 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+const poll = Number(document.body.dataset.poll || 0);
+if (poll) setInterval(() => { if (!document.hidden) refresh(); }, poll * 1000);
+
 tellAll();
 setInterval(tellAll, 1000);
 listen();
