@@ -15,10 +15,17 @@ from holdfast.store.base import Store
 from holdfast.store.effects import AppendJournal, ConsumeSignals, RecordTransition, SpawnExecutions
 from holdfast.store.records import (
     TABLES,
+    ActivityRecord,
+    ArrivalRecord,
+    BatchRecord,
+    ChunkRecord,
     ExecutionRecord,
+    FailureRecord,
+    GuidRecord,
     JournalRecord,
     Record,
     ScheduleRecord,
+    SemaphoreRecord,
     SignalRecord,
     columns_of,
 )
@@ -87,7 +94,8 @@ async def a_life(hand: Hand, store: Store) -> None:
 async def test_what_one_store_reads_out_the_other_takes_in(hand: Hand, store: Store, elsewhere: Store) -> None:
     await a_life(hand, store)
     given = await records(store)
-    assert {type(record) for record in given} == set(TABLES)
+    others = {BatchRecord, ChunkRecord, ActivityRecord, GuidRecord, SemaphoreRecord, ArrivalRecord, FailureRecord}
+    assert {type(record) for record in given} == set(TABLES) - others
     written = await elsewhere.write_records(in_batches(given))
     assert (written.executions, written.skipped, written.existing) == (6, 0, None)
     assert await records(elsewhere) == await records(store)
@@ -185,6 +193,13 @@ NOT_CARRIED = {
     "queues": {"tokens", "tokens_at"},
     "definitions": {"handler"},
     "schedules": set(),
+    "batches": {"id"},
+    "chunks": {"run_id"},
+    "activities": {"job_id", "seq"},
+    "guids": {"job_id", "seq"},
+    "semaphores": {"job_id", "seq", "threshold", "guid", "weight"},
+    "arrivals": {"job_id", "seq"},
+    "failures": {"job_id", "seq"},
 }
 # Tables that say nothing of what is to be done: leases, locks, listeners, indexes, versions.
 LEFT_BEHIND = {"attributes", "partition_locks", "workers", "listeners", "places", "schema_version"}

@@ -120,6 +120,96 @@ class TransitionRecord(_Record, tag="transition", kw_only=True, omit_defaults=Tr
     error: str | None = None
 
 
+class BatchRecord(_Record, tag="batch", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The counters of a batch's run."""
+
+    id: str
+    updated_at: datetime
+    taken: int = 0
+    closed: bool = False
+    latched: bool = False
+    expected: int | None = None
+    progress: str | None = None
+    digest: str | None = None
+    open_bytes: int = 0
+    head: int = 0
+    dispatched: int = 0
+    in_flight: int = 0
+    succeeded: int = 0
+    skipped: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retries: int = 0
+
+
+class ChunkRecord(_Record, tag="chunk", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A chunk of a batch's items."""
+
+    id: str
+    first: int
+    count: int
+    size: int
+    is_dispatched: bool = False
+    ended: int = 0
+    failed: int = 0
+    prefix: int = 0
+    states: bytes | None = None
+    attempts: bytes | None = None
+    inputs: str | None = None
+    results: str | None = None
+    notes: str | None = None
+
+
+class ActivityRecord(_Record, tag="activity", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The collation ledger of an activity of a flow's job."""
+
+    id: str
+    activity: str
+    dimension: str
+    ledger: int
+
+
+class GuidRecord(_Record, tag="guid", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The collation ledger of a message of a flow's job, and the response that was taken."""
+
+    id: str
+    guid: bytes
+    activity: str
+    dimension: str
+    ordinal: int
+    ledger: int
+    response: str | None = None
+
+
+class SemaphoreRecord(_Record, tag="semaphore", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a flow's job, or one of its joins, still waits for."""
+
+    id: str
+    activity: str
+    dimension: str
+    status: int
+
+
+class ArrivalRecord(_Record, tag="arrival", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What has come to a join."""
+
+    id: str
+    activity: str
+    dimension: str
+    source: str
+    value: str | None = None
+
+
+class FailureRecord(_Record, tag="failure", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """An activity that failed for good."""
+
+    id: str
+    guid: bytes
+    activity: str
+    dimension: str
+    error: str
+
+
 class QueueRecord(_Record, tag="queue", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The limits of a queue."""
 
@@ -154,13 +244,28 @@ class ScheduleRecord(_Record, tag="schedule", kw_only=True, omit_defaults=True, 
     last: str | None = None
 
 
-OwnedRecord: TypeAlias = SignalRecord | SignalKeyRecord | JournalRecord | TransitionRecord
+OwnedRecord: TypeAlias = (
+    SignalRecord
+    | SignalKeyRecord
+    | JournalRecord
+    | TransitionRecord
+    | BatchRecord
+    | ChunkRecord
+    | ActivityRecord
+    | GuidRecord
+    | SemaphoreRecord
+    | ArrivalRecord
+    | FailureRecord
+)
 SharedRecord: TypeAlias = QueueRecord | DefinitionRecord | ScheduleRecord
 Record: TypeAlias = ExecutionRecord | OwnedRecord | SharedRecord
 
 
 class Table(NamedTuple):
-    """Where records live: their table, the column that says to which execution a row belongs, and the reading order."""
+    """Where records live: their table, the column that says to which execution a row belongs, and the reading order.
+
+    `{arrival}` in it is the order in which rows came, as the dialect has it.
+    """
 
     name: str
     owner: str = ""
@@ -168,7 +273,10 @@ class Table(NamedTuple):
 
 
 # What belongs to executions, in the order in which it is handed out after them.
-OWNED: Final[tuple[type[OwnedRecord], ...]] = (SignalRecord, SignalKeyRecord, JournalRecord, TransitionRecord)
+OWNED: Final[tuple[type[OwnedRecord], ...]] = (
+    *(SignalRecord, SignalKeyRecord, JournalRecord, TransitionRecord, BatchRecord, ChunkRecord),
+    *(ActivityRecord, GuidRecord, SemaphoreRecord, ArrivalRecord, FailureRecord),
+)
 # What belongs to the ledger as a whole; left out where only one tree is asked for.
 SHARED: Final[tuple[type[SharedRecord], ...]] = (QueueRecord, DefinitionRecord, ScheduleRecord)
 TABLES: Final[dict[type[Record], Table]] = {
@@ -177,6 +285,13 @@ TABLES: Final[dict[type[Record], Table]] = {
     SignalKeyRecord: Table("signal_keys", "target_id", "t.target_id, t.dedup_key"),
     JournalRecord: Table("journal", "execution_id", "t.execution_id, t.first"),
     TransitionRecord: Table("transitions", "execution_id", "t.execution_id, t.revision"),
+    BatchRecord: Table("batches", "id", "t.id"),
+    ChunkRecord: Table("chunks", "run_id", "t.run_id, t.first"),
+    ActivityRecord: Table("activities", "job_id", "t.job_id, {arrival}"),
+    GuidRecord: Table("guids", "job_id", "t.job_id, {arrival}"),
+    SemaphoreRecord: Table("semaphores", "job_id", "t.job_id, {arrival}"),
+    ArrivalRecord: Table("arrivals", "job_id", "t.job_id, {arrival}"),
+    FailureRecord: Table("failures", "job_id", "t.job_id, {arrival}"),
     QueueRecord: Table("queues"),
     DefinitionRecord: Table("definitions"),
     ScheduleRecord: Table("schedules"),

@@ -18,6 +18,7 @@ from holdfast.core.errors import TransferError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import Store
+from holdfast.store.flows import MESSAGE
 from holdfast.store.records import ExecutionRecord, Record, ScheduleRecord, id_bytes
 from holdfast.transfer.format import FORMAT, End, Header, line_of
 
@@ -60,7 +61,8 @@ class _Sink:
             self.counts["executions"] += 1
             self.counts["live"] += not record.status.is_terminal
             without_lease(record)
-            if record.id in self._unpaused:
+            # A message of a flow is paused with its job, whoever published it meanwhile.
+            if record.id in self._unpaused or (record.kind == MESSAGE and record.parent in self._unpaused):
                 record.paused = False
         elif isinstance(record, ScheduleRecord) and f"schedule {record.name}" in self._unpaused:
             record.paused = False

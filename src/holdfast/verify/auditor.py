@@ -1,19 +1,25 @@
 """The audit itself: takes the records of a ledger as they come, and says at the end what is wrong.
 
 - `Auditor`: what several rows say together; it keeps a little of each row, and all of what is at work.
-- `audit`: a whole ledger, in one snapshot of it.
+- `audit`: a whole ledger, in one snapshot of it; then its flows and batches, one by one.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
+from holdfast.models.batch.audit import audit_run
+from holdfast.models.batch.definition import KIND as BATCH
+from holdfast.models.flow.audit import audit_flow
 from holdfast.models.schedule import ScheduleSpec
 from holdfast.store.base import Store
+from holdfast.store.flows import FLOW
 from holdfast.store.records import (
     ExecutionRecord,
     JournalRecord,
@@ -24,11 +30,15 @@ from holdfast.store.records import (
     SignalRecord,
     TransitionRecord,
 )
+from holdfast.store.values import ExecutionFilter, ExecutionView
 from holdfast.verify import rules
 from holdfast.verify.journals import of_journal
 from holdfast.verify.rows import fault_of, is_json, label_of, of_row
 from holdfast.verify.rules import Fault
 
+PAGE = 200
+LOOKS = 5
+LOOK_AGAIN_SECONDS = 0.1
 _DROPPED = ("state", "result", "error", "published", "beats", "attributes")
 
 
@@ -50,6 +60,7 @@ class Auditor:
         self._heads: set[str] = set()
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
 
     def take(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -80,6 +91,7 @@ class Auditor:
     # ------------------------------------------------------------------ one by one
 
     def _execution(self, record: ExecutionRecord) -> None:
+        self.kinds[record.kind] += 1
         self.faults += of_row(record, models=self._models)
         if record.parent is not None and not record.status.is_terminal:
             self._live_children[record.parent, record.parent_round] += 1
@@ -214,4 +226,44 @@ async def audit(
             progress(len(records))
 
     odd = await store.survey(take)
-    return auditor.finish(odd), dict(auditor.counts)
+    faults = auditor.finish(odd)
+    if models and auditor.kinds[FLOW]:
+        faults += await _each(store, FLOW, audit_flow, rules.FLOW)
+    if models and auditor.kinds[BATCH]:
+        faults += await _each(store, BATCH, audit_run, rules.BATCH)
+    return faults, dict(auditor.counts)
+
+
+async def _each(
+    store: Store, kind: str, look: Callable[[Store, ExecutionView], Awaitable[list[str]]], rule: rules.Rule
+) -> list[Fault]:
+    faults: list[Fault] = []
+    cursor: str | None = None
+    while True:
+        page = await store.browse(ExecutionFilter(kind=kind), PAGE, cursor)
+        for view in page.items:
+            faults += await _settled(store, view, look, rule)
+        cursor = page.cursor
+        if cursor is None:
+            return faults
+
+
+async def _settled(
+    store: Store, view: ExecutionView, look: Callable[[Store, ExecutionView], Awaitable[list[str]]], rule: rules.Rule
+) -> list[Fault]:
+    """The faults of one that stood still while it was looked at: what is at work changes between two reads."""
+    for _ in range(LOOKS):
+        found = await look(store, view)
+        again = await store.get(view.promise) if found else None
+        if again is None:
+            return []
+        if again == view:
+            promise = PromiseId.from_bytes(view.promise)
+            label = promise.label(view.name)
+            told = (text.removeprefix(f"{label}: ") for text in found)
+            return [
+                Fault(rule=rule.name, id=str(promise), label=label, found=text, expected=rule.text) for text in told
+            ]
+        view = again
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+    return []

@@ -1,7 +1,8 @@
 """What must hold of any ledger at any moment, as data.
 
 Some hold whatever was written through a store; others, or parts of them, only where the models alone wrote, which
-tests of a store do not. Rules of journals are those of `core.journal.rules`, under their own names.
+tests of a store do not. Those of flows and batches are in their models (`audit`), which name the ruling. Rules of
+journals are those of `core.journal.rules`, under their own names.
 """
 
 from __future__ import annotations
@@ -59,10 +60,13 @@ HANDLER: Final = Rule("handler", "the handler is the hash of kind, name and vers
 OUTCOME: Final = Rule("outcome", "done has a result; failed and stranded have an error; a journal ends as its row")
 JOURNAL_FORMAT: Final = Rule("journal-format", "a segment can be read, and has the events it counts")
 
+FLOW: Final = Rule("flow", "the collation ledgers, semaphores, messages and row of a job agree")
+BATCH: Final = Rule("batch", "the counters, the lane and the states of a batch's items agree")
+
 ROW_RULES: Final = (
     *(IDENTITY, PAYLOAD, LEASE, HOLDER, STARTED, COUNTERS, ENDED, ENDED_CLEAN, PARKED, WAKE, BARRIER, BLOCKED),
     *(PARTITION, UNIQUE, UNIQUE_RELEASED, SUCCESSOR, TRANSITIONS, JOURNAL_LENGTH, ORPHANS, ATTRIBUTES, SCHEDULE),
     *(HANDLER, OUTCOME, JOURNAL_FORMAT),
 )
 _JOURNAL: Final = tuple(Rule(f"journal {rule}", rule.text) for rule in JOURNAL_RULES)
-RULES: Final[tuple[Rule, ...]] = (*ROW_RULES, *_JOURNAL)
+RULES: Final[tuple[Rule, ...]] = (*ROW_RULES, FLOW, BATCH, *_JOURNAL)

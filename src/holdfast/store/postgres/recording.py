@@ -18,17 +18,13 @@ from holdfast.store.records import (
     DefinitionRecord,
     ExecutionRecord,
     Existing,
-    JournalRecord,
     Oddities,
     OwnedRecord,
-    QueueRecord,
     Record,
     RefusedError,
     ScheduleRecord,
     SharedRecord,
-    SignalKeyRecord,
     SignalRecord,
-    TransitionRecord,
     Written,
     columns_of,
     id_bytes,
@@ -106,10 +102,11 @@ class Recording(Ledger):
         """A block of the SQL file for one table; `lead` are columns in front of those of the record."""
         names = (*lead, *columns_of(record))
         table = TABLES[record]
-        columns = (prefix + name + (_READ_AS.get(name, "") if casts else "") for name in names)
-        marks = (f"${number}" + _WRITTEN_AS.get(name, "") for number, name in enumerate(names, 1))
+        is_cast = record is ExecutionRecord
+        columns = (prefix + name + (_READ_AS.get(name, "") if casts and is_cast else "") for name in names)
+        marks = (f"${number}" + (_WRITTEN_AS.get(name, "") if is_cast else "") for number, name in enumerate(names, 1))
         text = self._sql[block].replace("{columns}", ", ".join(columns)).replace("{values}", ", ".join(marks))
-        text = text.replace("{owner}", table.owner).replace("{order}", table.order)
+        text = text.replace("{owner}", table.owner).replace("{order}", table.order).replace("{arrival}", "t.seq")
         return text.replace("{table}", table.name).replace("{schema}", self._schema)
 
 
@@ -210,8 +207,7 @@ class _Writing:
 
     async def write(self, batch: Sequence[Record]) -> None:
         await self._executions([record for record in batch if isinstance(record, ExecutionRecord)])
-        owned = (SignalRecord, SignalKeyRecord, JournalRecord, TransitionRecord)
-        for kind in owned:
+        for kind in OWNED:
             rows = [
                 (self.rows[record.id], *_values(record))
                 for record in batch
@@ -220,7 +216,7 @@ class _Writing:
             if rows:
                 await self._connection.executemany(self._insert[kind], rows)
         for record in batch:
-            if isinstance(record, (QueueRecord, DefinitionRecord, ScheduleRecord)):
+            if isinstance(record, SharedRecord):
                 await self._shared(record)
 
     async def _executions(self, records: Sequence[ExecutionRecord]) -> None:

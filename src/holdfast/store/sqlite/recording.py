@@ -17,16 +17,12 @@ from holdfast.store.records import (
     TABLES,
     ExecutionRecord,
     Existing,
-    JournalRecord,
     Oddities,
     OwnedRecord,
     Record,
     RefusedError,
     ScheduleRecord,
     SharedRecord,
-    SignalKeyRecord,
-    SignalRecord,
-    TransitionRecord,
     Written,
     columns_of,
     id_bytes,
@@ -99,7 +95,7 @@ def _statement(block: str, record: type[Record], *, lead: Sequence[str] = (), pr
     table = TABLES[record]
     text = SQL[block].replace("{columns}", ", ".join(prefix + name for name in columns))
     text = text.replace("{values}", ", ".join("?" for _ in columns)).replace("{table}", table.name)
-    return text.replace("{owner}", table.owner).replace("{order}", table.order)
+    return text.replace("{owner}", table.owner).replace("{order}", table.order).replace("{arrival}", "t.rowid")
 
 
 # ---------------------------------------------------------------------- out
@@ -214,9 +210,9 @@ def write(tx: Tx, batches: Iterable[Sequence[Record]], skip_existing: bool) -> W
         for record in batch:
             if isinstance(record, ExecutionRecord):
                 writing.execution(record)
-            elif isinstance(record, (SignalRecord, SignalKeyRecord, JournalRecord, TransitionRecord)):
-                writing.owned(record)
-            else:
+            elif isinstance(record, SharedRecord):
                 writing.shared(record)
+            else:
+                writing.owned(record)
     tx.work = True  # what came in may be picked now
     return Written(len(writing.rows), len(writing.skipped))
