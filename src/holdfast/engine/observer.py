@@ -5,7 +5,6 @@ A worker without an observer pays one `is None` at each place. An observer must 
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
@@ -20,8 +19,8 @@ class Observer(Protocol):
     def attach(self, store: Store) -> None:
         """A worker of this store is made."""
 
-    def context(self, claim: ExecutionClaim) -> contextvars.Context | None:
-        """In what context a claim is worked on; None: in one of its own, as ever."""
+    def enter(self, claim: ExecutionClaim) -> None:
+        """Called in the context in which a claim is about to be worked on: set what user code there is to see."""
 
     def stamped(self, rows: Sequence[NewExecution]) -> Sequence[NewExecution]:
         """Rows that are about to be started, with what they are to carry along."""
@@ -73,9 +72,9 @@ class Observers:
         for observer in self._all:
             observer.attach(store)
 
-    def context(self, claim: ExecutionClaim) -> contextvars.Context | None:
-        found = (observer.context(claim) for observer in self._all)
-        return next((context for context in found if context is not None), None)
+    def enter(self, claim: ExecutionClaim) -> None:
+        for observer in self._all:
+            observer.enter(claim)
 
     def stamped(self, rows: Sequence[NewExecution]) -> Sequence[NewExecution]:
         for observer in self._all:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import multiprocessing
 import os
@@ -354,7 +355,10 @@ class Worker:
 
     def _begin(self, claim: ExecutionClaim) -> None:
         runner = self._runners[claim.handler]
-        context = None if self._observer is None else self._observer.context(claim)
+        context: contextvars.Context | None = None
+        if self._observer is not None:
+            context = contextvars.copy_context()
+            context.run(self._observer.enter, claim)
         task = self._loop.create_task(runner.run(claim, self), context=context)
         self._active.add(claim, task)
         task.add_done_callback(lambda done: self._ended(claim, done))

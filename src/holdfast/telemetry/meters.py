@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -52,8 +51,8 @@ class Meters:
     def attach(self, store: Store) -> None:
         """The ledger is not asked for anything."""
 
-    def context(self, claim: ExecutionClaim) -> contextvars.Context | None:
-        return None
+    def enter(self, claim: ExecutionClaim) -> None:
+        """User code sees nothing of it."""
 
     def stamped(self, rows: Sequence[NewExecution]) -> Sequence[NewExecution]:
         return rows

@@ -12,7 +12,6 @@ What is here is called by a worker's observer only: nothing of it runs where tel
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import hashlib
 import logging
 from collections import deque
@@ -123,11 +122,9 @@ class OpenTelemetry:
             for effect in effects
         )
 
-    def context(self, claim: ExecutionClaim) -> contextvars.Context | None:
+    def enter(self, claim: ExecutionClaim) -> None:
         span = NonRecordingSpan(self._span_context(claim.promise, claim.kind, claim.name, claim.attributes))
-        context = contextvars.copy_context()
-        context.run(otel_context.attach, trace.set_span_in_context(span, otel_context.Context()))
-        return context
+        otel_context.attach(trace.set_span_in_context(span, otel_context.Context()))
 
     def _span_context(self, promise: bytes, kind: str, name: str, attributes: str | None) -> SpanContext:
         """The context of the execution's own span, wherever and whenever it is asked for."""
