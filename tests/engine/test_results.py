@@ -85,7 +85,7 @@ async def test_many_waiters_share_one_read(stores: Stores, faulty: Faulty, resul
         await hand.apply(claim, done("1"))
     endings = await asyncio.gather(*(results.wait(promise_of(f"e{n % 20}")) for n in range(60)))
     assert endings == [Ending(Status.DONE, "1", None)] * 60
-    assert faulty.calls["get_many"] == 1
+    assert faulty.calls["endings"] == 1
 
 
 async def test_a_waiter_that_gives_up_is_forgotten(stores: Stores, results: Results) -> None:
@@ -131,8 +131,8 @@ async def test_a_store_that_is_away_for_a_while_costs_a_pause(
     monkeypatch.setattr("holdfast.engine.service.Backoff.take", lambda self: 0.0)
     hand = await Hand(stores.store).start()
     await hand.apply(await hand.take(row("a")), done("5"))
-    faulty.fail("get_many")
-    faulty.fail("get_many")
+    faulty.fail("endings")
+    faulty.fail("endings")
     assert (await results.wait(promise_of("a"))).result == "5"
     assert faulty.pending() == 0
 

@@ -254,7 +254,7 @@ async def test_a_running_worker_survives_a_store_that_comes_and_goes(rig: Rig, m
             async def second(self, ctx: MachineContext[int]) -> Outcome:
                 return Done(ctx.state)
 
-        for name in ("pick", "flush", "flush_now", "fire_timers", "reap", "disown", "open_ear", "get_many"):
+        for name in ("pick", "flush", "flush_now", "fire_timers", "reap", "disown", "open_ear", "endings"):
             faulty.fail(name, applied=name in ("pick", "flush", "flush_now"))
             faulty.fail(name)
         async with other.app.worker(poll_seconds=0.01):

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import ClosedError
 from holdfast.core.identity import PromiseId
-from holdfast.core.status import TERMINAL, Status
+from holdfast.core.status import Status
 from holdfast.engine.service import Service
 from holdfast.store.base import ARMED_SECONDS, Ear, Store
 from holdfast.store.values import Topic
@@ -79,17 +79,17 @@ class Results(Service):
         began = loop.time()
         promises = list(self._waiters)
         current = [self._followed.get(promise, promise) for promise in promises]
+        ends = {end.promise: end for end in await self._store.endings(list(dict.fromkeys(current)))}
         moved = some_live = False
-        for promise, view in zip(promises, await self._store.get_many(current), strict=True):
-            if view is None:
-                self._settle(promise, Ending(None))
-            elif view.successor is not None:
-                self._followed[promise] = view.successor
-                moved = True
-            elif view.status in TERMINAL or view.status is Status.STRANDED:
-                self._settle(promise, Ending(view.status, view.result, view.error))
-            else:
+        for promise, asked in zip(promises, current, strict=True):
+            end = ends.get(asked)
+            if end is None:
                 some_live = True
+            elif end.successor is not None:
+                self._followed[promise] = end.successor
+                moved = True
+            else:
+                self._settle(promise, Ending(end.status, end.result, end.error))
         if moved:
             return 0.0
         if not some_live:  # who comes next, as in a loop over handles, is not to wait for the pause below

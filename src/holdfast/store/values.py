@@ -335,6 +335,16 @@ class ExecutionView(Struct, frozen=True, kw_only=True):
     successor: bytes | None = None
 
 
+class EndOf(Struct, frozen=True, gc=False):
+    """How one execution ended; `status` is None if there is no such execution."""
+
+    promise: bytes
+    status: Status | None
+    result: str | None = None
+    error: str | None = None
+    successor: bytes | None = None  # the run that goes on in its place
+
+
 class Transition(Struct, frozen=True, kw_only=True):
     """One line of a machine's optional history."""
 

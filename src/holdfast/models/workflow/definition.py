@@ -119,6 +119,9 @@ class Workflow(Generic[P, R]):
         row = function_row(self, KIND, promise, text, fingerprint(text), options, key, value=text)
         return msgspec.structs.replace(row, cleans_up=True)
 
+    def first_state(self, text: str) -> str:
+        return text
+
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         row = self.row(promise, text, Options(queue=self.queue or queue), None)
         return msgspec.structs.replace(row, reports=True)

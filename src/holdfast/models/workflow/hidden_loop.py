@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Coroutine
 from typing import Any, Final, NoReturn, cast
@@ -41,17 +42,30 @@ def _foreign(what: str) -> ForeignAwaitError:
 _HIDDEN_LOOP: Final = cast(AbstractEventLoop, _HiddenLoop())
 
 
-class Hidden:
-    """While in it, code on this thread finds no loop, and the loop is not told of its async generators."""
+_running_loop: Final = asyncio._get_running_loop
+_set_running_loop: Final = asyncio._set_running_loop
+_hooks: Final = sys.get_asyncgen_hooks
+_set_hooks: Final = sys.set_asyncgen_hooks
 
-    __slots__ = ("_hooks", "_loop")
+
+class _Hidden(threading.local):
+    """While in it, code on this thread finds no loop, and the loop is not told of its async generators.
+
+    One for each thread, and a stack of what it hid: a body that is dropped may be dropped while another runs.
+    """
+
+    def __init__(self) -> None:
+        self._hidden: list[Any] = []
 
     def __enter__(self) -> None:
-        self._loop = asyncio._get_running_loop()
-        self._hooks = sys.get_asyncgen_hooks()
-        asyncio._set_running_loop(_HIDDEN_LOOP)
-        sys.set_asyncgen_hooks(None, None)
+        self._hidden.append((_running_loop(), _hooks()))
+        _set_running_loop(_HIDDEN_LOOP)
+        _set_hooks(None, None)
 
     def __exit__(self, *_: object) -> None:
-        sys.set_asyncgen_hooks(*self._hooks)
-        asyncio._set_running_loop(self._loop)
+        loop, hooks = self._hidden.pop()
+        _set_hooks(*hooks)
+        _set_running_loop(loop)
+
+
+HIDDEN: Final = _Hidden()

@@ -18,7 +18,7 @@ from holdfast.models.workflow.failures import failure_of
 from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.run_ledger import RunLedger
 from holdfast.models.workflow.task import Task
-from holdfast.models.workflow.transaction import Transaction, WrongStoreError
+from holdfast.models.workflow.transaction import WrongStoreError
 from holdfast.store.effects import Effect
 
 
@@ -38,23 +38,12 @@ class InlineCalls(RunLedger):
             and (call.retry_at_us is None or call.retry_at_us <= now_us)
         ]
 
-    def _awaited_alone(self) -> OpenCall | None:
-        """The one call that there is to run, if the body waits for nothing else: nearly always there is one."""
-        session = self._session
-        wait = session.wait
-        if wait is None or wait.kind != "Single" or len(session.open_calls) != 1:
-            return None
-        call = session.open_calls.get(wait.waiting_on[0])
-        if call is None or call.is_remote or call.attempt or call.callee is None or self._in_flight:
-            return None
-        return None if isinstance(call.callee, Transaction) else call
-
     # ------------------------------------------------------------------ calls
 
     async def _call_in_place(self, call: OpenCall) -> bool:
         """The common case: the body waits for this one call. It runs in the claim's own asyncio task."""
         session = self._session
-        if not await self._begin_alone(call) or call.promise_id not in session.open_calls:
+        if not await self._begin([call]) or call.promise_id not in session.open_calls:
             return not self._is_over
         if session.awaits_cancel():
             return True
@@ -64,6 +53,12 @@ class InlineCalls(RunLedger):
         finally:
             self._in_place = None
         self._touch()
+        await self._after_attempt(call, outcome)
+        return True
+
+    async def _after_attempt(self, call: OpenCall, outcome: Returned | BaseException) -> None:
+        """Take in how a call in place ended, and what came meanwhile."""
+        session = self._session
         if self._is_interrupted and not isinstance(outcome, Returned):
             # The cancel comes first: the body is to hear of it, not of a call that failed because of it.
             await self._look_outside()
@@ -74,18 +69,6 @@ class InlineCalls(RunLedger):
             self._is_interrupted = self._is_stirred = False
             session.resume()
             await self._look_outside()
-        return True
-
-    async def _begin_alone(self, call: OpenCall) -> bool:
-        """`_begin` of one call; nearly always there is nothing to think about."""
-        session = self._session
-        if (session.decided or session.spawned) and not await self._commit():
-            return False
-        is_plain = not (call.started or self._claim.attempt or session.decided) and session.cancel_sequence is None
-        if is_plain and call.callee.effects == "at_least_once" and call.promise_id in session.open_calls:  # type: ignore[union-attr]
-            session.started(call)
-            return True
-        return await self._begin([call])
 
     async def _transact(self, call: OpenCall, task: Any) -> bool:
         """A transaction: what it writes and its InvokeCompleted are one commit, so it takes effect exactly once."""
@@ -99,7 +82,9 @@ class InlineCalls(RunLedger):
             session.completed(call, Ok(Raw(text.encode())))
             return self._effects(Status.EXECUTING, True, {})
 
-        async with self._committing:
+        await self._turn.come()
+        self._turn.is_taken = True
+        try:
             if self._is_over:
                 return False
             try:
@@ -114,6 +99,8 @@ class InlineCalls(RunLedger):
                 self._settle(call, error)
                 return True
             return await self._after(receipt)
+        finally:
+            self._turn.pass_on()
 
     async def _call_beside(self, todo: list[OpenCall]) -> bool:
         """Several calls at once; each result is committed as it comes."""
@@ -200,18 +187,28 @@ class InlineCalls(RunLedger):
         arguments, call.arguments = call.arguments, None  # another attempt reads them anew
         try:
             return await run_attempt(task, call.input, self._current(call), self._engine, arguments)
-        except asyncio.CancelledError as error:
-            asyncio_task = asyncio.current_task()
-            if self._is_interrupted and asyncio_task is not None and asyncio_task is self._in_place:
-                return error
-            if asyncio_task is not None and asyncio_task.cancelling():
-                raise
-            return error
-        except Exception as error:
-            return error
+        except BaseException as error:
+            return self._caught(error)
         finally:
-            if self._is_interrupted and self._in_place is not None and self._in_place is asyncio.current_task():
-                self._in_place.uncancel()
+            if self._is_interrupted:
+                self._undo_interruption()
+
+    def _caught(self, error: BaseException) -> BaseException:
+        """What an attempt raised, as its outcome; raised on if it is not the attempt's own."""
+        if isinstance(error, Exception):
+            return error
+        if not isinstance(error, asyncio.CancelledError):
+            raise error
+        asyncio_task = asyncio.current_task()
+        if self._is_interrupted and asyncio_task is not None and asyncio_task is self._in_place:
+            return error
+        if asyncio_task is not None and asyncio_task.cancelling():
+            raise error
+        return error
+
+    def _undo_interruption(self) -> None:
+        if self._in_place is not None and self._in_place is asyncio.current_task():
+            self._in_place.uncancel()
 
     def _current(self, call: OpenCall) -> Current:
         beat = self._beats.get(call.promise_id) if self._beats else None

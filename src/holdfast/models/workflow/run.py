@@ -28,7 +28,7 @@ from holdfast.models.workflow.context import Context, Info
 from holdfast.models.workflow.control_flow import Cancelled, ContinueAsNew
 from holdfast.models.workflow.failures import encode_failure, failure_of
 from holdfast.models.workflow.fork import FORKED
-from holdfast.models.workflow.inline_calls import InlineCalls
+from holdfast.models.workflow.lane import Lane
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.transaction import Transaction
 from holdfast.store.effects import AdvanceExecution, ContinueExecution, DeliverSignal
@@ -37,16 +37,15 @@ from holdfast.store.values import NewSignal
 log = logging.getLogger("holdfast.workflow")
 
 
-class Run(InlineCalls):
+class Run(Lane):
     """The life of one claim."""
 
     async def go(self) -> None:
         claim, engine = self._claim, self._engine
         engine.watch(claim, self._on_stir)
         try:
-            if not await self._open():
-                return
-            await self._work()
+            if await self._open():
+                await self._work()
         except BaseException:
             if self._session is not None:
                 self._session.evict()
@@ -114,8 +113,14 @@ class Run(InlineCalls):
             if session.is_finished:
                 await self._conclude()
                 return
-            alone = self._awaited_alone()
-            todo = [alone] if alone is not None else self._startable()
+            plain = self._next_in_lane()
+            if plain is not None and (not steps or engine.may_keep(self._claim, steps, since)):
+                went = await self._go_on_in_lane(plain, steps, since)
+                if went is None:
+                    return
+                steps = went
+                continue
+            todo = self._startable()
             if not todo and not self._in_flight:
                 await self._park()
                 return
@@ -123,18 +128,14 @@ class Run(InlineCalls):
                 await self._commit(Status.RUNNABLE)  # the worker drains, or more urgent work waits
                 return
             steps += 1
-            if alone is not None:
-                if not await self._call_in_place(alone):
-                    return
-                continue
             wait = session.wait
             transactions = [call for call in todo if isinstance(call.callee, Transaction)]
             if transactions:
                 if not await self._transact(transactions[0], transactions[0].callee):
                     return
                 continue
-            is_alone = len(todo) == 1 and not self._in_flight and wait is not None
-            if is_alone and wait is not None and wait.waiting_on == (todo[0].promise_id,):
+            alone = len(todo) == 1 and not self._in_flight and wait is not None
+            if alone and wait is not None and wait.waiting_on == (todo[0].promise_id,):
                 goes_on = await self._call_in_place(todo[0])
             else:
                 goes_on = await self._call_beside(todo)

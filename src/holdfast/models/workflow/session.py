@@ -25,7 +25,7 @@ from holdfast.core.journal.events import (
 )
 from holdfast.models.workflow.control_flow import CURRENT, Cancelled, Diverged, Evicted
 from holdfast.models.workflow.divergence import explain_asyncio, foreign_await
-from holdfast.models.workflow.hidden_loop import Hidden
+from holdfast.models.workflow.hidden_loop import HIDDEN
 from holdfast.models.workflow.operations import RUNNING, Operations, awaiting
 from holdfast.models.workflow.past import BLOCKED
 from holdfast.models.workflow.promise import Wait
@@ -44,22 +44,26 @@ class Session(Operations):
         wait = self.wait
         if wait is None or self.awaits_cancel():
             return True
-        return self._settled_before(wait.kind, wait.waiting_on, None)
+        ids = wait.waiting_on
+        return ids[0] in self.settled if len(ids) == 1 else self._settled_before(wait.kind, ids, None)
 
     # ------------------------------------------------------------------ driving the body
 
     def drive(self) -> None:
         """Run the body until it is blocked or has finished. Raises `NonDeterminismError` if it diverged."""
-        self.resume()
+        journal = self.journal
         while not self.is_finished:
+            self.resume()
             wait = self._send()
             if wait is None or self.divergence is not None:
                 break
             self.wait = wait
-            self._block(wait)
+            if self.caught_up and journal.status is RUNNING and not wait.signals:
+                quick.wait(journal, self.stamp, wait)
+            else:
+                self._block(wait)
             if not self.can_resume:
-                break
-            self.resume()
+                return
         if self.divergence is not None:
             raise self.divergence
 
@@ -75,8 +79,8 @@ class Session(Operations):
         assert body is not None
         CURRENT.session = self
         try:
-            with Hidden():
-                if self._must_throw_cancel():
+            with HIDDEN:
+                if self.cancel_sequence is not None and self._must_throw_cancel():
                     self.note_cancel_raised()
                     wait = body.throw(Cancelled(self.cancel_reason))
                 else:
@@ -165,7 +169,7 @@ class Session(Operations):
         try:
             for _ in range(CLOSE_TRIES):  # a body that swallows its end and awaits again is told once more
                 try:
-                    with Hidden():
+                    with HIDDEN:
                         body.close()
                     break
                 except RuntimeError:

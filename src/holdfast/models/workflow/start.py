@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
+import msgspec
+
+from holdfast.core.codec import fingerprint
 from holdfast.core.durations import seconds
 from holdfast.core.identity import PromiseId
 from holdfast.models.connection import Connection
@@ -44,6 +47,9 @@ class Startable(Protocol):
 
     def row(self, promise: PromiseId, text: str, options: Options, key: str | None) -> NewExecution: ...
 
+    def first_state(self, text: str) -> str:
+        """The state of a row that begins with this input."""
+
 
 class FunctionStarter(Starting, Generic[P, R]):
     """`checkout.options(...)`: the same function with other options."""
@@ -51,6 +57,7 @@ class FunctionStarter(Starting, Generic[P, R]):
     def __init__(self, connection: Connection, definition: Startable, options: Options) -> None:
         super().__init__(connection, definition.name, options, definition.signature.result.annotation)
         self._definition = definition
+        self._model: NewExecution | None = None  # a row that differs from every other one by its input alone
 
     def options(self, **options: Any) -> FunctionStarter[P, R]:
         return FunctionStarter(self._connection, self._definition, self._options.updated(**options))
@@ -82,7 +89,13 @@ class FunctionStarter(Starting, Generic[P, R]):
         text = self._definition.signature.encode(args, kwargs, self._connection.payload_limit)
         value = args[0] if args else kwargs
         promise, key = self._promise_for(value)
-        return self._definition.row(promise, text, self._options, key)
+        if self._model is not None:
+            state, mark = self._definition.first_state(text), fingerprint(text)
+            return msgspec.structs.replace(self._model, promise=promise.to_bytes(), state=state, input_hash=mark)
+        row = self._definition.row(promise, text, self._options, key)
+        if self._options.key is None and self._options.unique is None:
+            self._model = row
+        return row
 
 
 def function_row(

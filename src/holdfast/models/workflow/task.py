@@ -102,6 +102,7 @@ class Task(Generic[P, R]):
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
         # With a queue of its own it has an execution of its own, and any worker of that queue may run it.
         self.is_remote = self.queue is not None
+        self.is_plain = self._is_plain()
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
@@ -117,6 +118,11 @@ class Task(Generic[P, R]):
         if chosen == "process" and "<locals>" in self.fn.__qualname__:
             raise DefinitionError(f"{self.name} runs in another process, so it must be importable: move it to a module")
         return chosen
+
+    def _is_plain(self) -> bool:
+        """Whether an attempt has nothing to look after but the function itself, and may be repeated: see `lane`."""
+        has_deadlines = self.timeout_seconds is not None or self.heartbeat_seconds is not None
+        return self.is_async and not has_deadlines and not self.resources and self.effects == "at_least_once"
 
     # ------------------------------------------------------------------ calling and starting
 
@@ -141,6 +147,7 @@ class Task(Generic[P, R]):
         return await self._make_starter(self).start(*args, **kwargs)
 
     async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R] | Collision]:
+        """Start one execution for each input, in one commit."""
         return await self._make_starter(self).start_many(inputs)
 
     # ------------------------------------------------------------------ as a callee
@@ -154,8 +161,10 @@ class Task(Generic[P, R]):
         raise exception_of(result.error, self.raises, self.name)
 
     def row(self, promise: PromiseId, text: str, options: Options, key: str | None) -> NewExecution:
-        state = msgspec.json.encode(TaskState(Raw(text.encode()))).decode()
-        return function_row(self, KIND, promise, state, fingerprint(text), options, key, value=text)
+        return function_row(self, KIND, promise, self.first_state(text), fingerprint(text), options, key, value=text)
+
+    def first_state(self, text: str) -> str:
+        return msgspec.json.encode(TaskState(Raw(text.encode()))).decode()
 
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         row = self.row(promise, text, Options(queue=self.queue or queue), None)

@@ -37,6 +37,7 @@ class Transaction(Task[P, R], Generic[P, R]):
                     f"a transaction takes no {name}: it runs exactly once, on the ledger's connection"
                 )
         super().__init__(function, **settings)
+        self.is_plain = False
         if self.resources:
             raise DefinitionError(f"{self.name} is a transaction: what is to commit with it goes over its connection")
 

@@ -11,7 +11,7 @@ from holdfast.core.identity import IdQuery
 from holdfast.core.status import PARKED, Status
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import Row, transition_of, view_of, views_in_order
-from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition, attributes_json
+from holdfast.store.values import EndOf, ExecutionFilter, ExecutionView, Page, Signal, Transition, attributes_json
 
 IDLE = PARKED | {Status.STRANDED, Status.DELEGATED}
 _AFTER_ALL = 2**63 - 1
@@ -27,6 +27,10 @@ class Reading(Ledger):
 
     async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]:
         return views_in_order(promises, await self._rows("read executions", "view_by_promise", promises))
+
+    async def endings(self, promises: Sequence[bytes]) -> list[EndOf]:
+        rows = await self._rows("look for ended executions", "endings", promises)
+        return [EndOf(promise, status and Status(status), *rest) for promise, status, *rest in rows]
 
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         path = pack(f">{len(query.path)}I", *query.path)

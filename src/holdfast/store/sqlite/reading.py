@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from struct import pack
 from typing import Final, TypeAlias
 
@@ -14,10 +14,20 @@ from holdfast.core.identity import PATH_NUMBER_BYTES, ROOT_BYTES, IdQuery
 from holdfast.core.status import Status
 from holdfast.store.sqlite.rows import STATUS, TEXT, Row, names_json, view_of
 from holdfast.store.sqlite.statements import SQL
-from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal, Transition, WorkerInfo, attributes_json
+from holdfast.store.values import (
+    EndOf,
+    ExecutionFilter,
+    ExecutionView,
+    Page,
+    Signal,
+    Transition,
+    WorkerInfo,
+    attributes_json,
+)
 
 Db: TypeAlias = sqlite3.Connection
 
+_ASKED_AT_ONCE: Final = 250
 _ABOVE_ALL_ROWS: Final = 2**63 - 1
 _RARE: Final = frozenset({Status.EXECUTING, Status.STRANDED, Status.DELEGATED})
 
@@ -25,6 +35,17 @@ _RARE: Final = frozenset({Status.EXECUTING, Status.STRANDED, Status.DELEGATED})
 def get(db: Db, promise: bytes) -> ExecutionView | None:
     row = db.execute(SQL["view_by_promise"], (promise,)).fetchone()
     return None if row is None else view_of(row)
+
+
+def endings(db: Db, promises: Sequence[bytes]) -> list[EndOf]:
+    """Few statements for many: each asks for as many as it has parameters."""
+    found: list[EndOf] = []
+    for first in range(0, len(promises), _ASKED_AT_ONCE):
+        asked = promises[first : first + _ASKED_AT_ONCE]
+        statement = SQL["endings"].replace("(?)", ", ".join(["(?)"] * len(asked)))
+        for promise, status, result, error, successor in db.execute(statement, asked):
+            found.append(EndOf(promise, None if status is None else STATUS[status], result, error, successor))
+    return found
 
 
 def find(db: Db, query: IdQuery, limit: int) -> list[ExecutionView]:

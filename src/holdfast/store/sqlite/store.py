@@ -19,6 +19,7 @@ from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
+from holdfast.store.health import Check, SchemaState
 from holdfast.store.records import Oddities, Record, RefusedError, Written
 from holdfast.store.sqlite import (
     batching,
@@ -26,6 +27,7 @@ from holdfast.store.sqlite import (
     control,
     defining,
     flushing,
+    health,
     inserting,
     leases,
     picking,
@@ -47,6 +49,7 @@ from holdfast.store.sqlite.writer import Tx, Writer
 from holdfast.store.values import (
     Definition,
     Delivery,
+    EndOf,
     ExecutionClaim,
     ExecutionFilter,
     ExecutionView,
@@ -130,6 +133,12 @@ class SqliteStore(Flowing):
             await asyncio.to_thread(readers.close)
             await asyncio.to_thread(writer.close)  # after what was handed to it is done
             announcer.close()
+
+    async def schema_state(self) -> SchemaState:
+        return await asyncio.to_thread(health.schema_state, self._path, self._busy_seconds)
+
+    async def examine(self) -> list[Check]:
+        return await self._read(lambda db: health.examine(db, self._path))
 
     def sibling(self) -> SqliteStore:
         return SqliteStore(self._path, clock=self._clock, busy_seconds=self._busy_seconds)
@@ -315,6 +324,9 @@ class SqliteStore(Flowing):
 
     async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]:
         return await self._read(lambda db: [reading.get(db, promise) for promise in promises])
+
+    async def endings(self, promises: Sequence[bytes]) -> list[EndOf]:
+        return await self._read(lambda db: reading.endings(db, promises))
 
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         return await self._read(lambda db: reading.find(db, query, limit))
