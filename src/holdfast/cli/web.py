@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import click
 from holdfast.app import App
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import APP_NAME, Invocation, shared
+from holdfast.telemetry.logs import configure_logging
 
 
 @click.command("web")
@@ -40,7 +40,7 @@ def web_command(call: Invocation, host: str, port: int, tokens_file: Path | None
         raise CommandError(
             f"serving needs the extra `web`: pip install 'holdfast[web]' (missing: {error.name})", Exit.WRONG_USE
         ) from error
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logging("text")
     tokens = tokens_from_environment() | (Tokens() if tokens_file is None else Tokens.from_file(tokens_file))
     database = call.database()
     database.check_exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import logging
 import os
 import sys
 import threading
@@ -22,9 +21,11 @@ from holdfast.cli import config
 from holdfast.cli.database import Database
 from holdfast.cli.exits import CommandError, Exit, one_line, redacted
 from holdfast.cli.invocation import Invocation, shared
+from holdfast.cli.telemetry import telemetry_of, telemetry_options
 from holdfast.core.errors import ConfigurationError, HoldfastError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store import store_from_url
+from holdfast.telemetry.logs import LogFormat, configure_logging
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -62,18 +63,22 @@ def worker_settings(
 @click.command("worker")
 @app_argument
 @worker_options
+@telemetry_options
 @shared
-def worker_command(call: Invocation, target: str | None, **options: Any) -> None:
+def worker_command(
+    call: Invocation, target: str | None, log_format: LogFormat, metrics_port: int | None, otel: bool, **options: Any
+) -> None:
     """Work on the executions of an app, such as `orders:app`, found from the current folder.
 
     SIGTERM or Ctrl-C lets every execution at work finish its step, a second one stops at once; nothing is lost
     either way. Settings of the app's own, such as its store, are left as they are.
     """
     settings = worker_settings(**options)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logging(log_format)
     database = call.database()
     app = load_app(target, database)
-    run_on_fast_loop(lambda: _work(call, app, settings, database if call.database_flag else None))
+    with telemetry_of(app, log_format, metrics_port, otel):
+        run_on_fast_loop(lambda: _work(call, app, settings, database if call.database_flag else None))
     _leave_stuck_threads()
 
 

@@ -99,9 +99,7 @@ class JsonFormatter(logging.Formatter):
             error = record.exc_info[1]
             text = self.formatException(record.exc_info)
             line["error"] = {"type": type(error).__qualname__, "message": str(error), "traceback": text}
-        for name, value in vars(record).items():
-            if name not in _STANDARD and name not in _OURS:
-                line[name] = value
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD and name not in _OURS}
         return msgspec.json.encode(line, enc_hook=repr).decode("utf-8", "replace")
 
 
