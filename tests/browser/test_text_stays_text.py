@@ -12,7 +12,8 @@ PLACES = [
     ("/executions/{waiting}", 3),  # input, inbox: a payload and the name of a signal
     ("/executions/{failed_task}", 1),  # an error
     ("/dead-letters", 1),
-    ("/executions", 1),
+    ("/executions?kind=task", 1),
+    ("/executions/{batch}", 11),  # errors of items
     ("/", 1),
     ("/operations/nightly-index", 1),
     ("/executions?q=%3Cimg+src%3Dx+onerror%3D%22document.title%3D%27hacked%27%22%3E", 1),

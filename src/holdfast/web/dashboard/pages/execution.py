@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Event, InvokeScheduled
 from holdfast.core.status import Status
-from holdfast.store.values import ExecutionFilter, ExecutionView
+from holdfast.store.values import SIGNAL, ExecutionFilter, ExecutionView
 from holdfast.views import reading, shapes
 from holdfast.views.machine_graph import step_graph
 from holdfast.views.timeline import Timeline, journal_timeline
@@ -48,7 +48,9 @@ async def execution(page: Page) -> Response:
     found = shapes.id_of(view)
     if asked != str(found):
         return RedirectResponse(f"/executions/{found}", 307)
-    item = shapes.details(view, await page.store.inbox(view.promise), [])
+    # Ends of children travel through the inbox too; people mean what was sent.
+    sent = [signal for signal in await page.store.inbox(view.promise) if signal.kind == SIGNAL]
+    item = shapes.details(view, sent, [])
     events: list[Event] = []
     if view.journal_length:
         events = (await reading.journal(page.store, found)).events

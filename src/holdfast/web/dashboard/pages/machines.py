@@ -58,7 +58,8 @@ async def machines(page: Page) -> Response:
 async def machine(page: Page) -> Response:
     name = page.request.path_params["name"]
     lines = [line for line in await reading.definitions(page.store) if line.kind == "machine" and line.name == name]
-    where = ExecutionFilter(kind="machine", name=name, statuses=tuple(sorted(LIVE)))
+    # Without what merely waits for a worker: of that there may be a million.
+    where = ExecutionFilter(kind="machine", name=name, statuses=tuple(sorted(LIVE - {Status.RUNNABLE})))
     live = (await page.store.browse(where, LOOKED_AT)).items
     recent = (await page.store.browse(ExecutionFilter(kind="machine", name=name), RECENT)).items
     if not lines and not recent:
