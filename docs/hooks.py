@@ -29,6 +29,8 @@ GROUPS = {
         "RetryPolicy",
         "HttpResponse",
     ],
+    "Flows": ["Flow", "Activity", "FlowJob"],
+    "Batches": ["Batch", "Skip"],
     "Machines": [
         *("Machine", "step", "MachineContext", "ReceivedSignal", "ChildResult", "Outcome"),
         *("Next", "Replay", "Await", "ScheduleChildren", "Done", "Stop", "Child", "Unique"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import builtins
 import contextlib
 import faulthandler
 import inspect
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,30 @@ def test_every_command_is_documented() -> None:
     (page,) = DOCS.rglob("cli.md")
     text = page.read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"holdfast {name}" not in text] == []
+
+
+def test_pages_name_errors_commands_and_settings_that_exist() -> None:
+    from holdfast import errors, operation
+    from holdfast.cli.main import COMMANDS
+    from holdfast.engine.settings import WorkerSettings
+
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    known = {*vars(errors), *vars(operation), *vars(builtins)}
+    wrong = [
+        f"{page.name}: {name}"
+        for page, text in texts.items()
+        for name in re.findall(r"`(\w+Error)\b", text)
+        if name not in known
+    ]
+    wrong += [
+        f"{page.name}: holdfast {name}"
+        for page, text in texts.items()
+        for name in re.findall(r"(?:^|`)holdfast ([a-z][a-z-]*)", text, re.MULTILINE)
+        if name not in COMMANDS
+    ]
+    assert wrong == []
+    running = texts[DOCS / "operations" / "running.md"]
+    assert [field.name for field in fields(WorkerSettings) if f"`{field.name}`" not in running] == []
 
 
 # ------------------------------------------------------------------ running pages: python -m tests.test_docs PAGE...
