@@ -29,6 +29,7 @@ STORES = ("postgres", "sqlite")
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
     parser.add_argument("--dimensions", help="some of finished,processes,history,payload; all if left out")
+    parser.add_argument("--measures", help="some of what is measured in them, as w2,w5; all if left out")
     parser.add_argument("--stores", help="postgres, sqlite, or both if left out")
     parser.add_argument("--rounds", type=int, default=None, help="3, or 1 with --quick")
     parser.add_argument("--most", type=int, default=None, help="leave out sizes of the ledger above this")
@@ -44,9 +45,13 @@ def main(given: list[str] | None = None) -> int:
     asked = arguments(given)
     logging.disable(logging.WARNING)  # workers that are killed on purpose are reported by the next one
     known = dimensions(asked.quick, asked.most)
+    if asked.measures:
+        every = list(dict.fromkeys(name for dimension in known.values() for name in dimension.measures))
+        wanted = set(named(asked.measures, every, "measure"))
+        known = {name: dimension.narrowed(wanted) for name, dimension in known.items()}
     rounds = asked.rounds or (1 if asked.quick else 3)
     chosen, stores = named(asked.dimensions, list(known), "dimension"), named(asked.stores, STORES, "store")
-    log = Log(asked.cache / "growth" / "run.jsonl", f"growth-{asked.quick}-{asked.most}", resume=asked.resume)
+    log = Log(asked.cache / "growth" / "run.jsonl", f"growth-{asked.quick}", resume=asked.resume)
     growth = Growth(log, rounds, asked.quick)
     complete = False
     try:

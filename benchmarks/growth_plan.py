@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from benchmarks import growth_work as work
 
@@ -28,6 +28,10 @@ class Dimension:
     quick_sizes: Sequence[int]
     measures: Mapping[str, Measure]
     filled: bool = False
+
+    def narrowed(self, wanted: Set[str]) -> Dimension:
+        """The same with some of its measures alone."""
+        return replace(self, measures={name: each for name, each in self.measures.items() if name in wanted})
 
 
 def _of(name: str, n: int, quick_n: int) -> Callable[[bool], Measure]:
@@ -102,8 +106,7 @@ def dimensions(quick: bool, most_finished: int | None = None) -> dict[str, Dimen
                 ),
                 "beside": Measure(
                     "a step of a workflow that was started with it",
-                    lambda url, count: work.steps_beside_payload(url, _payload_count(count, quick), count),
-                    flat=False,
+                    lambda url, count: work.step_beside_payload(url, 2 if quick else 10, count),
                 ),
             },
         ),

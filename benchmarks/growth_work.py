@@ -67,11 +67,11 @@ async def carry(ctx: Context, payload: str) -> int:
 
 
 @app.workflow
-async def ten_steps_beside(ctx: Context, payload: str) -> int:
-    """Ten steps that have nothing to do with the payload."""
-    for number in range(10):
+async def steps_beside(ctx: Context, payload: str, count: int) -> int:
+    """Steps that have nothing to do with the payload."""
+    for number in range(count):
         await work(number)
-    return 10
+    return count
 
 
 async def _on(url: str, cost: Callable[[], Awaitable[float]]) -> float:
@@ -205,19 +205,28 @@ async def replay_of_history(url: str, events: int) -> float:
 # ---------------------------------------------------------------------- payloads
 
 
-def _payload_cost(definition: Any, units: int) -> Callable[[str, int, int], Awaitable[float]]:
-    async def measured(url: str, n: int, payload_bytes: int) -> float:
-        async def cost() -> float:
-            async with app.worker():
-                began = time.perf_counter()
-                handles = [await definition.start("x" * payload_bytes) for _ in range(n)]
-                await asyncio.gather(*(handle.result() for handle in handles))
-                return (time.perf_counter() - began) / n / units
+async def carry_payload(url: str, n: int, payload_bytes: int) -> float:
+    """A workflow that hands the payload to a task, from its start to its result."""
 
-        return await _on(url, cost)
+    async def cost() -> float:
+        async with app.worker():
+            began = time.perf_counter()
+            handles = [await carry.start("x" * payload_bytes) for _ in range(n)]
+            await asyncio.gather(*(handle.result() for handle in handles))
+            return (time.perf_counter() - began) / n
 
-    return measured
+    return await _on(url, cost)
 
 
-carry_payload = _payload_cost(carry, 1)
-steps_beside_payload = _payload_cost(ten_steps_beside, 10)
+async def step_beside_payload(url: str, n: int, payload_bytes: int) -> float:
+    """A step between the second and the last of a workflow that was started with the payload and does not touch it."""
+
+    async def cost() -> float:
+        took = []
+        async with app.worker():
+            for _ in range(n):
+                await (await steps_beside.start("x" * payload_bytes, STEPS_AFTER)).result()
+                took.append((began_at[STEPS_AFTER - 1] - began_at[1]) / (STEPS_AFTER - 2))
+        return statistics.median(took)
+
+    return await _on(url, cost)

@@ -173,6 +173,14 @@ def test_a_run_that_was_cut_short_goes_on_after_its_last_whole_line(tmp_path: Pa
     assert Log(path, "plan-2", resume=True).records == {}, "another plan's results are not mixed in"
 
 
+def test_what_failed_is_tried_again_when_a_run_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    log = Log(path, "plan", resume=False)
+    log.add({"key": "a", "failed": "no room"})
+    log.add({"key": "b"})
+    assert set(Log(path, "plan", resume=True).records) == {"b"}
+
+
 def test_a_new_run_forgets_the_last(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     Log(path, "plan", resume=False).add({"key": "a"})
@@ -294,6 +302,12 @@ def test_growth_covers_the_sizes_that_were_promised() -> None:
     assert list(known["history"].sizes) == [10, 1_000, 10_000]
     assert list(known["payload"].sizes) == [100, 10_000, 500_000]
     assert list(dimensions(quick=False, most_finished=1_000_000)["finished"].sizes) == [10_000, 1_000_000]
+
+
+def test_growth_can_be_narrowed_to_some_measures() -> None:
+    known = dimensions(quick=True)
+    assert list(known["finished"].narrowed({"w2", "w5"}).measures) == ["w2", "w5"]
+    assert known["payload"].narrowed({"w2"}).measures == {}
 
 
 def test_there_is_a_plot_for_each_dimension_that_was_measured() -> None:

@@ -15,7 +15,7 @@ from benchmarks.peers.running import ROOT, Log, run
 from benchmarks.peers.summary import summarise, table
 
 PUBLISHED = ROOT / "docs" / "img"
-BUDGET_SECONDS = 630.0
+BUDGET_SECONDS = 600.0
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -27,8 +27,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to compare")
     parser.add_argument("--resume", action="store_true", help="go on where the last run of this kind was cut short")
     parser.add_argument("--publish", action="store_true", help="write JSON and chart into docs/img too")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one call (60)")
-    parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds for all calls (630)")
+    parser.add_argument("--timeout", type=float, default=45.0, help="seconds for one call (45)")
+    parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds for all calls (600)")
     cache = os.environ.get("HOLDFAST_BENCH_CACHE") or ROOT / ".bench"
     parser.add_argument("--cache", type=Path, default=Path(cache), help="environments and results (.bench)")
     return parser.parse_args(given)

@@ -37,6 +37,8 @@ class Log:
                 with suppress(json.JSONDecodeError):  # the last line of a run that was killed
                     record = json.loads(line)
                     self.records[record["key"]] = record
+            # What failed is tried again: the reason may be mended.
+            self.records = {key: each for key, each in self.records.items() if "failed" not in each}
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"plan": digest}) + "\n")
@@ -138,9 +140,7 @@ def run(
     """Every call that is not in the log yet; whether all of them were made within the budget."""
     calls = [call for call in plan.calls() if _possible(call, environments)]
     began = time.monotonic()
-    failed: set[tuple[str, str, str]] = {
-        (record["system"], record["store"], record["workload"]) for record in log.records.values() if "failed" in record
-    }
+    failed: set[tuple[str, str, str]] = set()
     with PostgresServer(fsync=True) as server, tempfile.TemporaryDirectory(prefix="holdfast-peers-") as folder:
         runner = Runner(server, Path(folder), environments, timeout_seconds)
         for number, call in enumerate(calls, 1):
