@@ -241,7 +241,7 @@ async def crash_everywhere(
     async with contextlib.AsyncExitStack() as stack:
         if stores is None:
             stores = await stack.enter_async_context(_temporary_stores())
-        chosen = settings or WorkerSettings(queues=sorted(app._machines.queues()))
+        chosen = settings or WorkerSettings(queues=app.queues())
         calm = await _run(app, scenario, stores, chosen, ())
         if calm.faults:
             raise CrashProofError("the run without a crash broke the ledger's rules: " + "; ".join(calm.faults))
