@@ -28,6 +28,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 @pytest.fixture(scope="session")
 def cli_postgres(postgres_url: str) -> Iterator[str]:
     with postgres_database(postgres_url) as url:
+        asyncio.run(_create(url))
         yield url
 
 

@@ -144,7 +144,7 @@ def test_json_in_a_terminal_is_json_without_colours(holdfast_in_terminal: Call, 
 def test_history_shows_every_committed_step_and_its_error(holdfast: Call, orders: Shop) -> None:
     (flaky,) = orders.start("flaky")
     answer = holdfast("history", flaky, "--json").json
-    assert set(answer) == {"id", "label", "transitions"}
+    assert set(answer) == {"id", "label", "kind", "transitions", "events"}
     assert {key for line in answer["transitions"] for key in line} == {
         "revision", "at", "step", "attempt", "outcome", "next_step", "error",
     }  # fmt: skip

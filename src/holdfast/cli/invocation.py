@@ -16,11 +16,12 @@ import click
 
 from holdfast.app import App
 from holdfast.cli.database import Database, find_database
-from holdfast.cli.exits import CommandError, Exit, one_line
+from holdfast.cli.exits import CommandError, Exit, one_line, redacted
 from holdfast.cli.output import Output
 from holdfast.core.clock import to_datetime
 from holdfast.core.errors import ConfigurationError
 from holdfast.models.handle import Handle
+from holdfast.store import store_from_url
 from holdfast.store.base import Store
 
 APP_NAME: Final = "holdfast-cli"
@@ -66,13 +67,19 @@ class Invocation:
         database = self.database()
         if not create:
             database.check_exists()
-        return asyncio.run(_on_ledger(database, work))
+        return asyncio.run(_on_ledger(database, work, create))
 
 
-async def _on_ledger(database: Database, work: Callable[[Ledger], Awaitable[T]]) -> T:
+async def _on_ledger(database: Database, work: Callable[[Ledger], Awaitable[T]], create: bool) -> T:
     app = App(APP_NAME, database.url)
     try:
         try:
+            if not create and (await store_from_url(database.url).schema_state()).found is None:
+                raise CommandError(
+                    f"there is no ledger in {redacted(database.url)} ({database.origin}): name another with "
+                    "--database, or create this one with `holdfast migrate`",
+                    Exit.STORE_UNAVAILABLE,
+                )
             store = await app.store()
         except ConfigurationError as error:  # a URL of the right form that leads nowhere
             raise CommandError(one_line(error), Exit.STORE_UNAVAILABLE) from error

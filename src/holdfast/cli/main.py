@@ -41,6 +41,8 @@ COMMANDS: Final = {
     "verify": ("holdfast.cli.verify:verify_command", "Audit the ledger against every rule of every model."),
     "export": ("holdfast.cli.transfer:export_command", "Write runs as JSON lines, for another ledger."),
     "import": ("holdfast.cli.transfer:import_command", "Take in runs from another ledger."),
+    "doctor": ("holdfast.cli.doctor:doctor_command", "Is everything as it should be? Versions, settings, lag."),
+    "gc": ("holdfast.cli.upkeep:gc_command", "Delete executions that ended long ago."),
     "ops": ("holdfast.cli.ops:ops", "Look at operations: several processes on one piece of work."),
     "migrate": ("holdfast.cli.upkeep:migrate_command", "Create a ledger, or bring it up to date."),
 }

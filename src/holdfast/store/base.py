@@ -20,6 +20,7 @@ from holdfast.core.status import Status
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.flow_contract import FlowLedger
+from holdfast.store.health import Check, SchemaState
 from holdfast.store.records import Oddities, Record, Written
 from holdfast.store.values import (
     Definition,
@@ -92,6 +93,12 @@ class Store(FlowLedger, Watching, Protocol):
         """Connect and migrate. Safe when many processes do it at once; `SchemaTooNewError` if it is newer."""
 
     async def close(self) -> None: ...
+
+    async def schema_state(self) -> SchemaState:
+        """Which version the ledger has, before it is opened; creates and changes nothing."""
+
+    async def examine(self) -> list[Check]:
+        """How the store is: versions, settings that the promises lean on, space, indexes."""
 
     def sibling(self) -> Store:
         """Another, unopened store on the same ledger, for use in another thread's event loop."""

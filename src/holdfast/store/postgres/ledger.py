@@ -37,6 +37,7 @@ class Ledger:
             "sql/work.sql",
             "sql/read.sql",
             "sql/records.sql",
+            "sql/health.sql",
             "sql/watch.sql",
             "sql/batches.sql",
             "sql/flows.sql",

@@ -79,7 +79,7 @@ async def migrate(connection: Connection, schema: str) -> None:
             return
         if await connection.fetchval(sql["migrate_has_schema"], schema) is None:
             await connection.execute(sql["migrate_create_schema"])
-        found = await _version(connection, schema)
+        found = await found_version(connection, schema)
         for step in steps:
             if found is None or step.version > found[0]:
                 await connection.execute(step.text, timeout=MIGRATION_SECONDS)
@@ -90,7 +90,7 @@ async def migrate(connection: Connection, schema: str) -> None:
 
 
 async def _is_current(connection: Connection, schema: str, newest: int) -> bool:
-    found = await _version(connection, schema)
+    found = await found_version(connection, schema)
     if found is None:
         return False
     version, serial, digest = found
@@ -101,7 +101,7 @@ async def _is_current(connection: Connection, schema: str, newest: int) -> bool:
     return version == newest and (serial > ROUTINES or digest == routines_digest())
 
 
-async def _version(connection: Connection, schema: str) -> tuple[int, int, str] | None:
+async def found_version(connection: Connection, schema: str) -> tuple[int, int, str] | None:
     # Asked in two steps: inside a transaction a failed select would be the end of it.
     sql = _statements(schema)
     if await connection.fetchval(sql["migrate_has_version"], f"{schema}.schema_version") is None:

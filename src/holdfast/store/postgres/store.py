@@ -14,6 +14,7 @@ from __future__ import annotations
 from holdfast.store.postgres.batching import Batching
 from holdfast.store.postgres.defining import Defining
 from holdfast.store.postgres.flowing import Flowing
+from holdfast.store.postgres.health import Health
 from holdfast.store.postgres.outside import Outside
 from holdfast.store.postgres.recording import Recording
 from holdfast.store.postgres.scheduling import Scheduling
@@ -21,7 +22,7 @@ from holdfast.store.postgres.transacting import Transacting
 from holdfast.store.postgres.watching import Watched
 
 
-class PostgresStore(Batching, Defining, Scheduling, Transacting, Flowing, Outside, Watched, Recording):
+class PostgresStore(Batching, Defining, Scheduling, Transacting, Flowing, Outside, Watched, Recording, Health):
     """A ledger in one schema of a PostgreSQL database.
 
     `pooled` (or `pgbouncer=true` in the URL): a pooler in transaction mode is in between. Notifications need a session,

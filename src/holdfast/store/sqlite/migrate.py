@@ -34,7 +34,7 @@ def migrate(path: Path, clock: Clock, busy_seconds: float) -> None:
 
 def _apply(path: Path, connection: sqlite3.Connection, clock: Clock) -> None:
     known = migrations(PACKAGE)
-    applied = _version(connection)
+    applied = applied_version(connection)
     if applied > known[-1].version:
         raise SchemaTooNewError(
             f"{path} has schema version {applied}, this Holdfast knows {known[-1].version}: upgrade Holdfast here"
@@ -54,7 +54,7 @@ def _apply(path: Path, connection: sqlite3.Connection, clock: Clock) -> None:
             raise
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def applied_version(connection: sqlite3.Connection) -> int:
     if connection.execute(_SQL["migrate_has_version"]).fetchone() is None:
         return 0
     found: int = connection.execute(_SQL["migrate_version"]).fetchone()[0]

@@ -24,6 +24,7 @@ _TOPICS: Final = (
     "batches",
     "flows",
     "records",
+    "health",
     "watch",
 )
 
