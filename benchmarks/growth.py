@@ -38,7 +38,10 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--publish", action="store_true", help="write JSON and plots into docs/img too")
     cache = os.environ.get("HOLDFAST_BENCH_CACHE") or ROOT / ".bench"
     parser.add_argument("--cache", type=Path, default=Path(cache), help="results (.bench)")
-    return parser.parse_args(given)
+    asked = parser.parse_args(given)
+    if asked.quick and asked.publish:
+        parser.error("what a quick run finds is no measurement: --publish it without --quick")
+    return asked
 
 
 def main(given: list[str] | None = None) -> int:

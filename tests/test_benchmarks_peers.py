@@ -12,10 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 from benchmarks.chart import Dot, DotRow, Line, dot_chart, line_chart, place, powers, short, ticks_between
+from benchmarks.growth import main as growth_main
 from benchmarks.growth_plan import dimensions
 from benchmarks.growth_summary import charts
 from benchmarks.growth_summary import summarise as summarise_growth
 from benchmarks.growth_summary import table as growth_table
+from benchmarks.peers.__main__ import main as peers_main
 from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, PEERS, POSTGRES, SQLITE, WORKLOADS, Figure
 from benchmarks.peers.environments import Environment, prepare, reason
 from benchmarks.peers.plan import Plan, named
@@ -323,6 +325,13 @@ def test_both_commands_explain_themselves(module: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert "--quick" in done.stdout
     assert "--publish" in done.stdout
+
+
+@pytest.mark.parametrize("main", [peers_main, growth_main])
+def test_what_a_quick_run_finds_is_not_published(main: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--quick", "--publish"])
+    assert "no measurement" in capsys.readouterr().err
 
 
 def test_an_environment_that_failed_has_no_version() -> None:

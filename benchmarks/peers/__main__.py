@@ -31,7 +31,10 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds for all calls (600)")
     cache = os.environ.get("HOLDFAST_BENCH_CACHE") or ROOT / ".bench"
     parser.add_argument("--cache", type=Path, default=Path(cache), help="environments and results (.bench)")
-    return parser.parse_args(given)
+    asked = parser.parse_args(given)
+    if asked.quick and asked.publish:
+        parser.error("what a quick run finds is no measurement: --publish it without --quick")
+    return asked
 
 
 def main(given: list[str] | None = None) -> int:
