@@ -1,0 +1,177 @@
+"""`holdfast dev MODULE:APP`: a worker and the dashboard in one process, started again when a source file changes.
+
+The process that is called watches; what works and serves is its child. Nothing is lost by a restart: that is what a
+ledger is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from holdfast.app import App
+from holdfast.cli import config
+from holdfast.cli.exits import CommandError, Exit
+from holdfast.cli.invocation import Invocation, shared
+from holdfast.cli.worker import app_argument, load_app, run_on_fast_loop, worker_options, worker_settings
+from holdfast.engine.settings import WorkerSettings
+
+POLL_SECONDS: Final = 0.3
+CHILD_VARIABLE: Final = "HOLDFAST_DEV_CHILD"
+_PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+
+@click.command("dev")
+@app_argument
+@click.option("--host", help="Where the dashboard is.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one.  [default: 8420]")
+@click.option("--reload/--no-reload", default=True, help="Start again when a source file below this folder changes.")
+@worker_options
+@shared
+def dev_command(
+    call: Invocation, target: str | None, host: str | None, port: int | None, reload: bool, **options: Any
+) -> int:
+    """Work on an app and show its dashboard, in one process: for the time in which the code changes.
+
+    All queues of the app are worked on unless some are named. Ctrl-C stops both.
+    """
+    settings = worker_settings(**options)
+    where = (config.find("host", host).value, port if port == 0 else config.find("port", port).value)
+    if reload and CHILD_VARIABLE not in os.environ:
+        return Reloader(sys.argv[1:], Path.cwd(), lambda text: _say(call, text)).run()
+    database = call.database()
+    app = load_app(target, database)
+    if not options["queues"] and config.find("queues").value is None:
+        settings = WorkerSettings(
+            queues=sorted({"default", *app.queues()}),
+            concurrency=settings.concurrency,
+            lease_seconds=settings.lease_seconds,
+            drain_seconds=settings.drain_seconds,
+        )
+    return run_on_fast_loop(lambda: _work_and_serve(call, app, settings, *where))
+
+
+def _say(call: Invocation, text: str) -> None:
+    call.out.line(text, "dim")
+    sys.stdout.flush()
+
+
+async def _work_and_serve(call: Invocation, app: App, settings: WorkerSettings, host: str, port: int) -> int:
+    try:
+        from holdfast.web.server import serve
+    except ImportError as error:
+        raise CommandError(
+            f"the dashboard needs the extra `web`: pip install 'holdfast[web]' (missing: {error.name})", Exit.WRONG_USE
+        ) from error
+
+    def up(url: str) -> None:
+        if call.as_json:
+            call.out.json({"event": "serving", "pid": os.getpid(), "url": url, "queues": list(settings.queue_limits())})
+        else:
+            _say(call, f"working on {', '.join(settings.queue_limits())}; the dashboard is at {url}; Ctrl-C stops")
+        sys.stdout.flush()
+
+    try:
+        worker = await app.make_worker(settings)
+        working = asyncio.ensure_future(worker.run())
+        serving = asyncio.ensure_future(serve(app, host=host, port=port, handle_signals=False, on_up=up))
+        await asyncio.wait([working, serving], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():  # there is no dashboard: say why, and leave in good order
+            os.kill(os.getpid(), signal.SIGTERM)
+            await working
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+        await working
+    finally:
+        await app.close()
+    return Exit.OK
+
+
+# ---------------------------------------------------------------------- starting again
+
+
+def sources(folder: Path) -> dict[str, int]:
+    """When each source file below a folder was changed; hidden folders and those of packages are passed over."""
+    found: dict[str, int] = {}
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _PASSED_OVER
+            and not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
+        ]
+        for name in files:
+            if name.endswith(".py") or name == "pyproject.toml":
+                path = os.path.join(parent, name)
+                with contextlib.suppress(OSError):
+                    found[path] = os.stat(path).st_mtime_ns
+    return found
+
+
+def changed(before: dict[str, int], after: dict[str, int]) -> list[str]:
+    """The files that came, went or changed."""
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+class Reloader:
+    """Runs the same command as a child, and runs it again when a source file changes."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:
+        self._command = [sys.executable, "-m", "holdfast.cli", *arguments]
+        self._folder = folder
+        self._say = say
+        self._stopped: int | None = None
+
+    def run(self) -> int:
+        earlier = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            while True:
+                seen = sources(self._folder)
+                # A process group of its own: Ctrl-C reaches it through us, once.
+                child = subprocess.Popen(
+                    self._command, cwd=self._folder, env=os.environ | {CHILD_VARIABLE: "1"}, process_group=0
+                )
+                files = self._watch(child, seen)
+                _end(child)
+                if self._stopped is not None or not files:
+                    return Exit.OK if self._stopped is not None else (child.returncode or Exit.OK)
+                shown = ", ".join(os.path.relpath(path, self._folder) for path in files[:3])
+                self._say(f"{shown} changed: starting again")
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self._stopped = number
+
+    def _watch(self, child: subprocess.Popen[bytes], seen: dict[str, int]) -> list[str]:
+        """Until a file changes, or somebody stops us: the files that changed."""
+        has_said = False
+        while self._stopped is None:
+            time.sleep(POLL_SECONDS)
+            if files := changed(seen, sources(self._folder)):
+                return files
+            if child.poll() is not None and not has_said:
+                if child.returncode == 0:
+                    return []
+                has_said = True
+                self._say("it ended; waiting for a file to change")
+        return []
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        child.send_signal(signal.SIGTERM)
+    child.wait()
