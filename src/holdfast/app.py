@@ -360,6 +360,10 @@ class App:
         """Create, list, pause, resume, delete and trigger schedules."""
         return Schedules(self._connection)
 
+    def find_flow(self, name: str) -> Flow | None:
+        """The flow of this name, in its newest version; None: there is none."""
+        return self._flows.find(name)
+
     @property
     def dead_letters(self) -> DeadLetters:
         """List, retry and drop the messages of flows that could not be processed."""

@@ -23,9 +23,10 @@ COMMANDS: Final = {
     "demo": ("holdfast.cli.demo.command:demo_command", "Watch orders finish although their worker is killed."),
     "dev": ("holdfast.cli.dev:dev_command", "Work on an app and show its dashboard; start again when code changes."),
     "worker": ("holdfast.cli.worker:worker_command", "Work on the executions of an app."),
+    "web": ("holdfast.cli.web:web_command", "Serve the HTTP API and the dashboard."),
     "check": ("holdfast.cli.check:check_command", "Would this code go on with every workflow in flight?"),
-    "list": ("holdfast.cli.executions:list_command", "List executions, newest first."),
     "start": ("holdfast.cli.start:start_command", "Start a workflow, a task or a machine by its name."),
+    "list": ("holdfast.cli.executions:list_command", "List executions, newest first."),
     "show": ("holdfast.cli.executions:show_command", "Show one execution."),
     "history": ("holdfast.cli.past:history_command", "Show the events of a workflow, or the steps of a machine."),
     "tail": ("holdfast.cli.past:tail_command", "Follow an execution until it has ended."),
@@ -33,12 +34,13 @@ COMMANDS: Final = {
     "cancel": ("holdfast.cli.control:cancel_command", "Cancel an execution."),
     "pause": ("holdfast.cli.control:pause_command", "Keep an execution from being worked on."),
     "resume": ("holdfast.cli.control:resume_command", "Let a paused or stranded execution go on."),
-    "queues": ("holdfast.cli.queues:queues_group", "List queues, set their limits, pause and resume them."),
     "retry": ("holdfast.cli.start:retry_command", "Try a failed execution again."),
     "fork": ("holdfast.cli.start:fork_command", "Start a new run with the past of a workflow."),
+    "flow": ("holdfast.cli.flow:flow_group", "Draw a flow; show where a job of it stands."),
+    "dead-letters": ("holdfast.cli.flow:letters_group", "List, retry and drop messages of flows that got stuck."),
+    "queues": ("holdfast.cli.queues:queues_group", "List queues, set their limits, pause and resume them."),
     "schedules": ("holdfast.cli.schedules:schedules_group", "List schedules; pause, resume, trigger, delete them."),
     "workers": ("holdfast.cli.upkeep:workers_command", "List the workers."),
-    "gc": ("holdfast.cli.upkeep:gc_command", "Delete executions that ended long ago."),
     "verify": ("holdfast.cli.verify:verify_command", "Audit the ledger against every rule of every model."),
     "export": ("holdfast.cli.transfer:export_command", "Write runs as JSON lines, for another ledger."),
     "import": ("holdfast.cli.transfer:import_command", "Take in runs from another ledger."),
@@ -46,8 +48,8 @@ COMMANDS: Final = {
     "gc": ("holdfast.cli.upkeep:gc_command", "Delete executions that ended long ago."),
     "ops": ("holdfast.cli.ops:ops", "Look at operations: several processes on one piece of work."),
     "migrate": ("holdfast.cli.upkeep:migrate_command", "Create a ledger, or bring it up to date."),
-}
     "completion": ("holdfast.cli.completion:completion_command", "Print the completion script of a shell."),
+}
 
 
 class LazyGroup(click.Group):

@@ -19,7 +19,7 @@ from holdfast.core.collation import (
 from holdfast.core.errors import HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import TERMINAL, Status
-from holdfast.models.flow.message import message_promise, read_message
+from holdfast.models.flow.message import message_promise, peek_message
 from holdfast.store.base import Store
 from holdfast.store.flows import FLOW, JOB_SEMAPHORE, JobRecords
 from holdfast.store.values import ExecutionFilter, ExecutionView
@@ -127,7 +127,7 @@ def _end(view: ExecutionView, records: JobRecords, semaphore: int, guids: dict[b
 
 
 def _of(state: str) -> tuple[str, str]:
-    message = read_message(state)
+    message = peek_message(state)
     return message.activity, message.dimension
 
 

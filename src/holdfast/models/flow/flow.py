@@ -347,6 +347,9 @@ class Flow:
             )
         return function_row(self, KIND, promise, text, fingerprint(text), options, key, value=text)
 
+    def first_state(self, text: str) -> str:
+        return text
+
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         row = self.row(promise, text, Options(), None)
         return msgspec.structs.replace(row, reports=True)

@@ -15,7 +15,7 @@ from holdfast.core.errors import InvalidArgumentError, LedgerCeilingError, NotFo
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.connection import Connection
-from holdfast.models.flow.message import job_of, read_message
+from holdfast.models.flow.message import job_of, peek_message
 from holdfast.store.base import Store
 from holdfast.store.flows import MESSAGE
 from holdfast.store.values import ExecutionFilter, ExecutionView
@@ -100,7 +100,7 @@ def _unknown(promise: PromiseId) -> NotFoundError:
 
 def _letter(view: ExecutionView) -> DeadLetter:
     error = None if view.error is None else decode_error(view.error)
-    message = read_message(view.state)
+    message = peek_message(view.state)
     return DeadLetter(
         id=PromiseId.from_bytes(view.promise),
         job=PromiseId.from_bytes(job_of(view.promise)),

@@ -45,6 +45,14 @@ def read_message(text: str) -> Message:
     return _decode(text)
 
 
+def peek_message(text: str) -> Message:
+    """For people: of one that cannot be read, nothing is known."""
+    try:
+        return _decode(text)
+    except msgspec.MsgspecError:
+        return Message("?", "")
+
+
 def message_promise(job: bytes, guid: bytes) -> bytes:
     """Its job's id and four numbers, which are the GUID: the same message has the same row."""
     return job + (int.from_bytes(guid, "big") & _PATH_MASK).to_bytes(GUID_PATH_BYTES, "big")

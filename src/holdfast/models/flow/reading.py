@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 from holdfast.core.collation import ActivityLedger, GuidLedger, Step
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
-from holdfast.models.flow.message import read_message
+from holdfast.models.flow.message import peek_message
 from holdfast.models.flow.outcome import read_outcome
 from holdfast.store.base import Store
 from holdfast.store.flows import JOB_SEMAPHORE, ActivityView, GuidView, JobRecords
@@ -153,7 +153,7 @@ def _joins(records: JobRecords, semaphores: dict[tuple[str, str], int]) -> list[
 def _messages(records: JobRecords) -> list[MessageState]:
     found = []
     for view in records.messages:
-        message = read_message(view.state)
+        message = peek_message(view.state)
         found.append(
             MessageState(
                 id=str(PromiseId.from_bytes(view.promise)),

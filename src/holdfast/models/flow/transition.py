@@ -296,13 +296,18 @@ class Transition:
                 await self._strand(error)
 
     async def _steps(self, step: Step, dropped: str | None = None) -> None:
-        """From `step` to the acknowledgement; each step is one commit."""
+        """From `step` to the acknowledgement; each step is one commit.
+
+        `dropped` is the error of a dead letter: the first of the steps records it.
+        """
         if step is Step.WORK:
             if not await self._step_work(dropped):
                 return
-            step = Step.CHILDREN
-        if step is Step.CHILDREN and not await self._step_children():
-            return
+            step, dropped = Step.CHILDREN, None
+        if step is Step.CHILDREN:
+            if not await self._step_children(dropped):
+                return
+            dropped = None
         await self._step_completion(dropped)
 
     async def _step_work(self, dropped: str | None) -> bool:
@@ -348,7 +353,7 @@ class Transition:
         await self._mark(WORK_DONE.weight, failure=_failure(outcome), response=outcome.encode())
         return True
 
-    async def _step_children(self) -> bool:
+    async def _step_children(self, dropped: str | None) -> bool:
         """Step 2, which acknowledges the message unless it closed the job; whether it did."""
         assert self._outcome is not None, "Step 2 comes after Step 1"
         assert self._record is not None, "Step 2 belongs to a GUID that was entered"
@@ -362,11 +367,14 @@ class Transition:
             self._claim.priority,
         )
         settled = settle(self._flow.graph, self._node, self._dimension, index, self._outcome, head)
-        collated = await self._mark(CHILDREN_SPAWNED.weight, settle=settled, acknowledge=True)
+        collated = await self._mark(CHILDREN_SPAWNED.weight, failure=dropped, settle=settled, acknowledge=True)
         return collated.closed
 
     async def _step_completion(self, dropped: str | None) -> None:
-        """Step 3: the completion task, and the end of the job with all that rides on it (ruling A11)."""
+        """Step 3: the completion task, and the end of the job with all that rides on it (ruling A11).
+
+        A letter that was dropped here died of the completion task, which is not run again.
+        """
         records = await self._engine.store.flow_records(self._job)
         view = await self._engine.store.get(self._job)
         assert records is not None, "a job outlives its messages"
@@ -447,7 +455,7 @@ class Transition:
             await self._commit(_stay(None), acknowledge=True)
             return
         self._outcome = ABANDONED
-        await self._steps(step, None if self._is_cancelled else dropped)
+        await self._steps(step, dropped)
 
     # ------------------------------------------------------------------ committing
 

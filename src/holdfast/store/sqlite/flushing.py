@@ -91,6 +91,7 @@ class _Batch:
         self._parked_with_key: set[int] = set()
         self._dropped_keys: list[tuple[str, int]] = []
         self._items: list[tuple[ExecutionClaim, BatchEffect]] = []
+        self._emptied: list[int] = []
         self._opened_jobs: list[tuple[int, OpenJob]] = []
         self._collations: list[tuple[int, int, Collate, Receipt]] = []
 
@@ -111,6 +112,8 @@ class _Batch:
         for effect in effects[1:]:
             if isinstance(effect, Collate):
                 self._collations.append((fence[6], row, effect, receipt))
+                if effect.acknowledge and commit.claim.inbox:  # a hook's; a signal only ever comes to a parked one
+                    self._emptied.append(row)
             elif isinstance(effect, AppendJournal):
                 self._segments.append((row, effect.first, effect.count, effect.body))
                 added += effect.count
@@ -196,6 +199,8 @@ class _Batch:
             self.woke = True
         if self._collations:
             self._collate()
+        if self._emptied:
+            clear_inboxes(tx, self._emptied)
         if self._ended:
             tx.ended = True
             clear_inboxes(tx, self._ended)

@@ -1,0 +1,49 @@
+"""The auditor names what does not agree; each kind of damage is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Status
+from holdfast.models.flow.audit import audit_flows
+from tests.engine.rig import Rig
+from tests.models.flow.test_flow_letters import declare, sql
+
+DAMAGE = {
+    "section 9.1": "update semaphores set status = 2 where activity = ''",
+    "ruling A2": "update activities set ledger = 1110000000001 where activity = 'first'",
+    "section 7.1": "update activities set ledger = ledger + 1 where activity = 'first'",
+    "ruling A3": "update guids set ordinal = 7 where activity = 'first'",
+    "section 10": "update guids set ledger = 1000000001 where activity = 'first'",
+    "ruling A8": "delete from semaphores where activity = ''",
+    "ruling A11": "update executions set status = 'done', ended_at = inserted_at where kind = 'flow'",
+    "ruling A6": "update executions set status = 'stranded' where kind = 'flow'",
+    "Rule G": "update executions set status = 'done', ended_at = inserted_at where kind = 'flow'",
+}
+
+
+@pytest.mark.parametrize("rule", DAMAGE)
+async def test_damage_is_named_by_the_rule_that_it_breaks(rig: Rig, rule: str) -> None:
+    handle = await declare(rig).start(1)
+    await rig.run()
+    assert await audit_flows(await rig.store()) == []
+    await sql(rig.stores, DAMAGE[rule])
+    violations = await audit_flows(await rig.store())
+    named = "section 8" if rule == "ruling A2" else rule
+    assert any(f"{handle.id.label('letters')}: " in line and named in line for line in violations), violations
+
+
+async def test_a_job_is_sound_before_it_begins_and_after_it_ends(rig: Rig) -> None:
+    flow = declare(rig)
+    waiting = await flow.options(delay=60).start(1)
+    gone = await flow.options(delay=60).start(2)
+    await gone.cancel()
+    ended = await flow.start(3)
+    await ended.signal("go", 1)
+    await rig.run()
+    assert [await handle.status() for handle in (waiting, gone, ended)] == [
+        Status.RUNNABLE,
+        Status.CANCELLED,
+        Status.DONE,
+    ]
+    assert await audit_flows(await rig.store()) == []

@@ -1,0 +1,293 @@
+"""Killed at every commit, overtaken at every commit, told everything twice: a flow ends as if nothing had happened.
+
+Each child is spawned once, the semaphore is exact, the completion tasks are committed once (issue 4, proof).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from holdfast import App, PromiseId, Status
+from holdfast.core.collation import GuidLedger, Step
+from holdfast.engine.settings import WorkerSettings
+from holdfast.models.flow.audit import audit_flows
+from holdfast.models.flow.message import message_handler, message_promise, read_message
+from holdfast.models.flow.reading import read_job
+from holdfast.store.base import Store
+from holdfast.store.flows import LEG1, LEG2, MESSAGE, WORK, JobRecords
+from holdfast.store.values import NewExecution
+from holdfast.testing.crash import Simulation, _dying_quietly, crash_everywhere
+from holdfast.testing.faults import FaultyStore, Late, on_store
+from holdfast.testing.stores import PostgresStores, SqliteStores, Stores
+from tests.models.flow.graphs import RESULTS, RUNS, Six, six_graphs
+
+app = App("flow-crash", store="unused.db")
+six = six_graphs(app)
+SETTINGS = WorkerSettings(concurrency=3)
+NAMES = sorted(RUNS)
+
+
+async def check(store: Store, name: str, ran: Six) -> None:
+    """It ended as it should, and everything that the store has of it agrees."""
+    job = PromiseId.of(name, "one").to_bytes()
+    assert await audit_flows(store) == []
+    state = await read_job(store, job)
+    assert state is not None
+    assert state.status is (Status.FAILED if name == "error" else Status.DONE)
+    assert (state.semaphore, state.messages) == (0, [])
+    assert set(ran.ran) == RUNS[name]
+    entries = [entry for activity in state.activities for entry in activity.entries]
+    assert sum(entry.job_closed for entry in entries) == 1
+    assert sum(entry.completion_done for entry in entries) == 1
+    assert all(entry.children_spawned for entry in entries)
+    if name == "cycle":  # three iterations, each with a body of its own
+        assert len(entries) == 6
+    else:  # each activity once
+        assert len(entries) == len(state.activities) == len(RUNS[name]) - 1
+    if name != "error":
+        view = await store.get(job)
+        assert view is not None
+        assert view.result == str(RESULTS[name])
+
+
+def scenario(name: str) -> Callable[[Simulation], Awaitable[None]]:
+    async def run(sim: Simulation) -> None:
+        six.ran.clear()
+        handle = await sim.call(lambda: six.flows[name].options(key="one").start(0))
+        await sim.work()
+        if name == "hook":
+            await sim.call(lambda: handle.signal("go", 7, dedup_key="go"))
+            await sim.work()
+        await check(sim.stores.store, name, six)
+
+    return run
+
+
+def points_for(backend: str, name: str) -> list[str]:
+    """On PostgreSQL a process costs more to start, so it dies only where a step has just been committed."""
+    if backend == "postgres":
+        return ["flush.after"]
+    return ["flush.before", "flush.after", *(["pick.after", "deliver.after"] if name == "hook" else [])]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_crash_at_any_commit_changes_nothing(stores: Stores, name: str) -> None:
+    points = points_for(stores.backend, name)
+    report = await crash_everywhere(app, scenario(name), stores=stores, settings=SETTINGS, points=points)
+    for point in points:  # nothing was passed over: it died wherever the calm run came by
+        assert report.died_at[point] == report.reached[point], point
+    assert report.died_at["flush.after"] >= 10
+
+
+async def cancelled(sim: Simulation) -> None:
+    six.ran.clear()
+    handle = await sim.call(lambda: six.flows["hook"].options(key="one").start(0))
+    await sim.work()
+    await sim.call(lambda: handle.cancel())
+    await sim.work()
+    assert await audit_flows(sim.stores.store) == []
+    assert (await handle.describe()).status is Status.CANCELLED
+    assert set(six.ran) == {"first", "complete cancelled"}
+
+
+async def test_a_crash_at_any_commit_of_a_cancel_changes_nothing(stores: Stores) -> None:
+    """Ruling A11."""
+    points = [*points_for(stores.backend, ""), "cancel.after"]
+    report = await crash_everywhere(app, cancelled, stores=stores, settings=SETTINGS, points=points)
+    assert report.died_at["flush.after"] == report.reached["flush.after"]
+
+
+async def test_step_3_runs_once_though_the_process_died_after_step_2_closed_the_job(stores: Stores) -> None:
+    """Section 18.4, the flagship: the job is at 0, and the GUID's snapshot alone says who owes the completion."""
+    seen: list[tuple[int, Status]] = []
+
+    async def run(sim: Simulation) -> None:
+        await scenario("linear")(sim)
+
+    async def calm(sim: Simulation) -> None:
+        six.ran.clear()
+        await sim.call(lambda: six.flows["linear"].options(key="one").start(0))
+        await sim.work()
+
+    report = await crash_everywhere(app, calm, stores=stores, settings=SETTINGS, points=[])
+    # The last flush is Step 3, the one before it Step 2 of the last activity.
+    closing = report.reached["flush.after"] - 1
+    await stores.reset()
+    app.use_store(stores.unopened())
+    sim = Simulation(app, stores, SETTINGS, [("flush.after", closing)])
+    bury = sim._bury
+
+    async def look_then_bury() -> None:
+        records = await stores.store.flow_records(PromiseId.of("linear", "one").to_bytes())
+        view = await stores.store.get(PromiseId.of("linear", "one").to_bytes())
+        assert records is not None
+        assert view is not None
+        seen.append((next(found.status for found in records.semaphores), view.status))
+        assert six.ran["complete done"] == 0
+        await bury()
+
+    sim._bury = look_then_bury  # type: ignore[method-assign]
+    try:
+        with sim.points.installed(), _dying_quietly():
+            await run(sim)
+            await sim.close()
+    finally:
+        await app.close()
+    assert seen == [(0, Status.DELEGATED)]
+    assert six.ran["complete done"] == 1
+
+
+class Seen(Late):
+    """Says when the commit that is to be late was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = asyncio.Event()
+
+    async def __call__(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        self.sent.set()
+        return await super().__call__(call)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_worker_that_was_overtaken_changes_nothing(stores: Stores, name: str) -> None:
+    """At each of its commits in turn a worker loses its lease; the rival ends the job, then the commit arrives."""
+    number = 0
+    while True:
+        number += 1
+        await stores.reset()
+        late = Seen()
+        faulty = FaultyStore(stores.store)
+        for _ in range(number - 1):
+            faulty.plan("flush", _pass_on)
+        faulty.plan("flush", late)
+        six.ran.clear()
+        was_sent = await _overtake(stores, faulty, late, name)
+        await check(stores.store, name, six)
+        if not was_sent:
+            break
+    assert number > 10
+
+
+async def _pass_on(call: Callable[[], Awaitable[Any]]) -> Any:
+    return await call()
+
+
+async def _overtake(stores: Stores, faulty: FaultyStore, late: Seen, name: str) -> bool:
+    """Whether the slow worker came as far as the commit that is to be late."""
+    async with on_store(app, faulty.as_store):
+        handle = await six.flows[name].options(key="one").start(0)
+        if name == "hook":
+            await handle.signal("go", 7, dedup_key="go")
+        slow = await app.make_worker(SETTINGS)
+        await slow.open()
+        working = asyncio.ensure_future(slow.run_until_idle())
+        await asyncio.wait([working, asyncio.ensure_future(late.sent.wait())], return_when=asyncio.FIRST_COMPLETED)
+        was_sent = late.sent.is_set()
+        await slow.abandon()
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    await stores.advance(SETTINGS.lease_seconds + 1)
+    async with on_store(app, FaultyStore(stores.store).as_store):
+        rival = await app.make_worker(SETTINGS)
+        await rival.open()
+        await rival.reap_once()
+        await rival.run_until_idle()
+        await rival.stop()
+    if was_sent:
+        flushed = await late.carry_out()
+        assert not any(receipt.applied for receipt in flushed.receipts)
+    return was_sent
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_message_may_come_again(stores: Stores, name: str) -> None:
+    """Leg1, work request and response of every GUID, once more after each is acknowledged: all are recognised."""
+    async with on_store(app, FaultyStore(stores.store).as_store):
+        six.ran.clear()
+        handle = await six.flows[name].options(key="one").start(0)
+        worker = await app.make_worker(SETTINGS)
+        await worker.open()
+        await worker.run_until_idle()
+        if name == "hook":
+            await handle.signal("go", 7, dedup_key="go")
+            await worker.run_until_idle()
+        await check(stores.store, name, six)
+        before = dict(six.ran)
+        job = handle.id.to_bytes()
+        first = await stores.store.flow_records(job)
+        assert first is not None
+        for step in (LEG1, WORK, LEG2):
+            for row in again(job, name, first, step):
+                await publish(stores, job, row)
+                assert await worker.run_until_idle() >= 1
+        await worker.stop()
+    assert dict(six.ran) == before  # no user code ran for what had been answered
+    await check(stores.store, name, six)
+    second = await stores.store.flow_records(job)
+    assert second is not None
+    assert not second.messages  # Rule G
+    # The deliveries were counted, and nothing else moved: work request and response each enter Leg2 once more.
+    for was, now in zip(first.guids, second.guids, strict=True):
+        assert GuidLedger(now.ledger).attempts == GuidLedger(was.ledger).attempts + 2
+        assert all(GuidLedger(now.ledger).is_marked(s) == GuidLedger(was.ledger).is_marked(s) for s in Step)
+
+
+def again(job: bytes, name: str, records: JobRecords, step: str) -> list[NewExecution]:
+    """The messages of all GUIDs, as they were published; a Leg1 only of first iterations."""
+    rows = []
+    for found in records.guids:
+        for iteration in range(10):
+            state = {
+                "activity": found.activity,
+                "queue": "default",
+                "dimension": found.dimension,
+                "iteration": str(iteration),
+            }
+            message = read_message(_json(state))
+            if message.guid(job) == found.guid and (step != LEG1 or iteration == 0):
+                rows.append(_row(message_promise(job, found.guid), _json(state), step, name))
+    return rows
+
+
+def _json(state: dict[str, Any]) -> str:
+    return msgspec.json.encode(state).decode()
+
+
+def _row(promise: bytes, state: str, step: str, flow: str) -> NewExecution:
+    return NewExecution(
+        promise=promise,
+        kind=MESSAGE,
+        name=flow,
+        version=1,
+        handler=message_handler(flow, 1),
+        step=step,
+        state=state,
+        input_hash="",
+        cleans_up=True,
+    )
+
+
+async def publish(stores: Stores, job: bytes, row: NewExecution) -> None:
+    """A stray message: a child of its job like every other."""
+    (inserted,) = await stores.store.insert([row])
+    assert inserted.created
+    place = (
+        "update {0}executions set parent_id = (select id from {0}executions where promise = {1}) where promise = {2}"
+    )
+    if isinstance(stores, SqliteStores):
+        with closing(sqlite3.connect(stores.path)) as connection, connection:
+            connection.execute(place.format("", "?", "?"), (job, row.promise))
+    else:
+        assert isinstance(stores, PostgresStores)
+        other = await asyncpg.connect(stores.url)
+        await other.execute(place.format(f"{stores.schema}.", "$1", "$2"), job, row.promise)
+        await other.close()
