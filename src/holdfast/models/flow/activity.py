@@ -70,6 +70,7 @@ class Activity(Generic[P, R]):
 
     @property
     def fn(self) -> Callable[P, Awaitable[R] | R]:
+        """The function as it was written."""
         if self.task is None:
             raise DefinitionError(f"{self.label} is a sub-flow and has no function of its own")
         return self.task.fn

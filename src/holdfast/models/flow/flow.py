@@ -300,12 +300,14 @@ class Flow:
 
     @property
     def digest(self) -> str:
+        """Of the code of its activities."""
         found = hashlib.sha256()
         for node in self.graph.nodes.values():
             found.update(f"{node.name}:{'' if node.task is None else node.task.digest};".encode())
         return found.hexdigest()[:16]
 
     def queues(self) -> set[str]:
+        """The queues of the flow and of its activities."""
         return {self.queue, *(node.queue for node in self.graph.nodes.values() if node.queue is not None)}
 
     # ------------------------------------------------------------------ starting
@@ -319,6 +321,7 @@ class Flow:
         return await self._make_starter(self).start(*args, **kwargs)
 
     async def start_many(self, inputs: Iterable[Any]) -> list[Handle[Any] | Collision]:
+        """Start one job for each input, in one commit."""
         return await self._make_starter(self).start_many(inputs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
