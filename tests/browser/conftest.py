@@ -98,10 +98,14 @@ def playwright_driver() -> Iterator[Playwright]:
         yield driver
 
 
+def launched(driver: Playwright) -> Browser:
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses its sandbox to root
+    return driver.chromium.launch(executable_path=chromium_path(), args=arguments)
+
+
 @pytest.fixture(scope="session")
 def browser(playwright_driver: Playwright) -> Iterator[Browser]:
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses its sandbox to root
-    browser = playwright_driver.chromium.launch(executable_path=chromium_path(), args=arguments)
+    browser = launched(playwright_driver)
     yield browser
     browser.close()
 

@@ -76,14 +76,15 @@ class Parcel:
 
 
 class DeclinedError(Exception):
-    pass
+    __module__ = "shop.payments"  # as pages show it
 
 
 class Shop:
     """The program: its definitions, and how its code is changed under a run."""
 
-    def __init__(self, store: str | Store) -> None:
+    def __init__(self, store: str | Store, hostile: str = XSS) -> None:
         self.app = App("shop", store)
+        self.hostile = hostile  # what ill-meaning users write wherever they may
         self.is_changed = False
         self.flaky = 2  # how often the bank does not answer
         _declare_tasks(self)
@@ -121,7 +122,7 @@ def _declare_tasks(shop: Shop) -> None:
 
     @app.task(name="render_label", queue="gpu", retry=RetryPolicy(max_attempts=1))
     async def render_label(order: int) -> str:
-        raise RuntimeError(f"order {order}: no driver for this card {XSS}")
+        raise RuntimeError(f"order {order}: no driver for this card {shop.hostile}")
 
     @app.workflow(name="deliver")
     async def deliver(ctx: Context, order: Order) -> str:
@@ -247,7 +248,7 @@ def _declare_batch(shop: Shop) -> None:
     @shop.app.batch(name="resize", chunk=25, concurrency=16, retry=RetryPolicy(max_attempts=2, initial_delay=0.001))
     async def resize(picture: int) -> int:
         if picture % 97 == 5:
-            raise ValueError(f"picture {picture} is torn {XSS}")
+            raise ValueError(f"picture {picture} is torn {shop.hostile}")
         if picture % 50 == 7:
             raise Skip("it is small enough")
         return picture * 2
@@ -264,10 +265,10 @@ class World:
     operations: Path
 
 
-async def fill(path: Path) -> World:
+async def fill(path: Path, hostile: str = XSS) -> World:
     """Make the world in a new file."""
     clock = ShiftedClock(-30 * HOUR)
-    shop = Shop(SqliteStore(path, clock=clock))
+    shop = Shop(SqliteStore(path, clock=clock), hostile)
     app: Any = shop
     ids: dict[str, str] = {}
 
@@ -298,7 +299,7 @@ async def fill(path: Path) -> World:
         clock.seconds = 0
         await _today(shop, ids, started)
     operations = path.parent / "operations"
-    fill_operations(operations, ShiftedClock().now_us())
+    fill_operations(operations, ShiftedClock().now_us(), hostile)
     return World(path, ids, operations)
 
 
@@ -307,10 +308,13 @@ async def _today(shop: Shop, ids: dict[str, str], started: Callable[..., Awaitab
     shop.flaky = 0
     failed = await started("failed", app.refund.options(key="refund-3"), Order(3, total=5000.0))
     approval = await started(
-        "waiting", app.checkout.options(key="order-4", attributes={"customer": 17, "vip": True}), Order(4, note=XSS)
+        "waiting",
+        app.checkout.options(key="order-4", attributes={"customer": 17, "vip": True}),
+        Order(4, note=shop.hostile),
     )
     shipment = await started("machine", Shipment, Parcel(5))
-    hostile = await started("hostile", app.mail.options(key=XSS[:200], attributes={"note": XSS}), XSS, XSS)
+    text = shop.hostile or "hello"
+    hostile = await started("hostile", app.mail.options(key=text[:200], attributes={"note": text}), text, text)
     label = await started("failed_task", app.render_label, 7)
     sent = await started("machine_done", Shipment.options(key="parcel-6"), Parcel(6))
     job = await started("flow", app.order, 4)
@@ -323,8 +327,9 @@ async def _today(shop: Shop, ids: dict[str, str], started: Callable[..., Awaitab
         await sent.signal("pickup", {"van": 3})
         for handle in (failed, label, hostile, sent):
             await until(lambda handle=handle: is_ended(handle))  # type: ignore[misc]
-    await approval.signal("unasked", {"html": XSS})
-    await approval.signal(XSS[:60], XSS)
+    await approval.signal("unasked", {"html": shop.hostile})
+    if shop.hostile:
+        await approval.signal(shop.hostile[:60], shop.hostile)
     await started("paused", app.mail, "nobody", "later")
     await shop.app.handle(ids["paused"]).pause()
     for number in range(12):
@@ -332,7 +337,7 @@ async def _today(shop: Shop, ids: dict[str, str], started: Callable[..., Awaitab
     await shop.app.schedules.create("hourly-sync", "0 * * * *", "mail", args={"to": "x", "text": "sync"})
 
 
-def fill_operations(folder: Path, now_us: int) -> None:
+def fill_operations(folder: Path, now_us: int, hostile: str) -> None:
     """Two operations as their files say: one at work, one that is being cleaned up after a crash; and a broken file."""
     folder.mkdir()
     second = 1_000_000
@@ -345,7 +350,7 @@ def fill_operations(folder: Path, now_us: int) -> None:
         stack=(
             StackFrame("c-1", "indexer", 4711, now_us - 95 * second, now_us - second, description="plan"),
             StackFrame("c-2", "shard-7", 4720, now_us - 40 * second, now_us - 2 * second, fail_on_crash=False),
-            StackFrame("c-3", "shard-8", 4721, now_us - 40 * second, now_us - 33 * second, description=XSS),
+            StackFrame("c-3", "shard-8", 4721, now_us - 40 * second, now_us - 33 * second, description=hostile),
         ),
     )
     failing = LedgerData(

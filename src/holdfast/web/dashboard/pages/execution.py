@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.core.identity import PromiseId
@@ -66,6 +67,7 @@ async def execution(page: Page) -> Response:
         here="/executions",
         title=item.label,
         item=item,
+        given=_given(view),
         view=view,
         id=str(found),
         gantt=draw(timeline, fold=not is_to_scale, first=first),
@@ -143,6 +145,16 @@ async def _links(page: Page, view: ExecutionView) -> dict[str, Any]:
         found = await page.store.get(view.parent)
         parent = None if found is None else shapes.summary(found)
     return {"parent": parent}
+
+
+def _given(view: ExecutionView) -> bytes | str:
+    """What it was started with; a task's row keeps its attempts beside that."""
+    if view.kind != "task":
+        return view.state
+    try:
+        return bytes(msgspec.json.decode(view.state, type=dict[str, Raw])["input"])
+    except (msgspec.DecodeError, KeyError):
+        return view.state
 
 
 def _possible(view: ExecutionView) -> dict[str, bool]:
