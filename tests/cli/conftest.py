@@ -19,6 +19,7 @@ from holdfast.engine.settings import WorkerSettings
 from holdfast.models.machine.start import MachineStarter
 from holdfast.store import store_from_url
 from tests.cli.databases import postgres_database
+from tests.cli.desks import Desk
 from tests.cli.processes import HOLDFAST, Ran, in_pipe, in_terminal
 from tests.cli.programs import shop
 
@@ -132,3 +133,8 @@ class Shop:
 @pytest.fixture
 def orders(database: str, queue: str) -> Shop:
     return Shop(database, queue)
+
+
+@pytest.fixture
+def desk(database: str, queue: str) -> Desk:
+    return Desk(database, queue)

@@ -124,7 +124,7 @@ async def _pause(store: Store, within: tuple[bytes, bytes] | None, wait_seconds:
                     paused.add(f"schedule {name}")
             if not moving and not busy and not schedules:
                 return paused
-            if asyncio.get_running_loop().time() > deadline:
+            if busy and not moving and asyncio.get_running_loop().time() >= deadline:
                 at_work = ", ".join(PromiseId.parse(promise).short for promise in sorted(busy)[:5])
                 raise TransferError(
                     f"{at_work} is still at work after {wait_seconds:g} s; nothing was exported and nothing stays "

@@ -1,0 +1,115 @@
+"""Runs from the command line, in real processes on both stores: start, follow, look back, try again, fork, force.
+
+Every command is called in a pipe with `--json`, parsed by its documented type, and in a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.cli import answers
+from holdfast.core.status import Status
+from holdfast.views import shapes
+from tests.cli.conftest import Call
+from tests.cli.desks import Desk
+from tests.cli.processes import Ran
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def parsed(ran: Ran, shape: type[T], *, code: int = 0, text: str | None = None) -> T:
+    """What a command answered, by its type: every field is there, and no other."""
+    assert ran.code == code, ran.err
+    out = ran.out if text is None else text
+    value = msgspec.json.decode(out, type=shape)
+    given: dict[str, Any] = msgspec.json.decode(out)
+    fields = {name for name in shape.__struct_fields__ if getattr(value, name) is not msgspec.UNSET}
+    assert set(given) == fields
+    return value
+
+
+def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
+    desk.register()
+    given = ("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--key", desk.queue)
+    first = parsed(holdfast(*given, "--attribute", f"of={desk.queue}", "--json"), answers.Started)
+    assert (first.status, first.label) == (Status.RUNNABLE, f"pay/{first.id[:8]}")
+    shown = holdfast_in_terminal(*given)  # the same key: the same run
+    assert shown.plain == f"pay/{first.id[:8]} started; it is runnable\n"
+
+    found = parsed(holdfast("list", "--where", f"of={desk.queue}", "--json"), shapes.ExecutionPage)
+    assert [one.id for one in found.executions] == [first.id]
+    assert holdfast("list", "--where", f"of={desk.queue}x", "--json").json["executions"] == []
+
+    desk.work()
+    past = parsed(holdfast("history", first.id[:12], "--json"), answers.PastOf)
+    assert (past.kind, past.transitions) == ("workflow", [])
+    assert [type(event).__name__ for event in past.events][:2] == ["ExecutionStarted", "InvokeScheduled"]
+    plain = holdfast("history", first.id)
+    assert "\x1b" not in plain.out
+    assert "InvokeScheduled    0 charge" in plain.out
+    screen = holdfast_in_terminal("history", first.id)
+    assert "ExecutionAwaiting" in screen.plain
+    assert "\x1b[" in screen.out
+
+    with desk.working():
+        assert (
+            parsed(holdfast("signal", first.id, "approval", "true", "--json"), answers.Signalled).delivery
+            == "delivered"
+        )
+        followed = holdfast("tail", first.id, "--json")
+    lines = [parsed(followed, answers.TailLine, text=line) for line in followed.out.splitlines()]
+    assert [line.what for line in lines][-1] == "end"
+    assert lines[-1].status is Status.DONE
+    events = [line.event for line in lines if line.what == "event"]
+    assert [event.sequence for event in events if event is not msgspec.UNSET] == list(range(len(events)))
+    screen = holdfast_in_terminal("tail", first.id)
+    assert screen.plain.splitlines()[-1] == f"{first.label} has ended as done"
+
+
+def test_a_result_is_waited_for(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
+    desk.register()
+    with desk.working():
+        given = ("start", "double", '{"amount": 4}', "--queue", desk.queue, "--wait")
+        answer = parsed(holdfast(*given, "--json"), answers.Started)
+        assert (answer.status, bytes(answer.result), bytes(answer.error)) == (Status.DONE, b"8", b"null")  # type: ignore[arg-type]
+        assert holdfast_in_terminal(*given).plain.splitlines()[1:] == ["8"]
+        failed = holdfast("start", "double", '{"amount": -4}', "--queue", desk.queue, "--wait")
+        assert (failed.code, failed.out) == (1, "")
+        assert "is failed" in failed.err
+        assert "-4 is no amount" in failed.err
+        answer = parsed(
+            holdfast("start", "double", '{"amount": -4}', "--queue", desk.queue, "--wait", "--json"),
+            answers.Started,
+            code=1,
+        )
+        assert answer.status is Status.FAILED
+        late = holdfast("start", "pay", '{"amount": 1}', "--queue", desk.queue, "--wait", "--timeout", "0.2s")
+        assert (late.code, "has not ended within 0.2s" in late.err) == (1, True)
+
+
+def test_a_failed_run_is_tried_again_and_a_good_one_forked(
+    desk: Desk, holdfast: Call, holdfast_in_terminal: Call
+) -> None:
+    failed, good = desk.start("double", -1), desk.start("double", 3)
+    again = parsed(holdfast("retry", failed, "--json"), answers.Started)
+    assert again.id.startswith(failed)
+    refused = holdfast_in_terminal("retry", good)
+    assert (refused.code, "only a failed execution can be retried" in refused.plain) == (1, True)
+    fork = parsed(holdfast("fork", good[:10], "--at", "1", "--json"), answers.Started)
+    assert fork.id != good
+    assert holdfast_in_terminal("fork", good, "--at", "1").plain.endswith("is forked; it is runnable\n")
+    assert holdfast("fork", good, "--at", "999").code == 1
+    desk.work()
+    assert [line["status"] for line in holdfast("list", "--queue", desk.queue, "--json").json["executions"]][:2] == [
+        "done",
+        "done",
+    ]
+
+
+def test_what_nobody_works_on_is_ended_by_force(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
+    one, other = desk.start("pay", 1), desk.start("pay", 2)
+    assert parsed(holdfast("cancel", one, "--json"), answers.Cancelled).status is Status.RUNNABLE  # asked, to clean up
+    assert parsed(holdfast("cancel", one, "--force", "--json"), answers.Cancelled).status is Status.CANCELLED
+    assert holdfast_in_terminal("cancel", other, "--force").plain == f"pay/{other[:8]} is cancelled\n"
