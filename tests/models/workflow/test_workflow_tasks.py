@@ -653,3 +653,24 @@ async def test_a_pause_does_not_cut_off_a_call_that_beats(
     await working
     assert await rig.result(handle) == "done"
     assert ran == [1]
+
+
+async def test_the_last_beat_of_an_attempt_that_ends_at_once_is_kept(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[object] = []
+
+    @rig.app.task(heartbeat_timeout=10, retry=RetryPolicy(max_attempts=2, initial_delay=0))
+    async def work() -> None:
+        seen.append(current().progress)
+        current().heartbeat(len(seen))
+        if len(seen) == 1:
+            raise ConnectionError("at once")
+
+    @rig.app.workflow
+    async def run(ctx: Context) -> None:
+        await work()
+
+    await rig.result(await run.start())
+    assert seen == [None, 1]
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 from collections.abc import Callable
@@ -60,7 +61,10 @@ class Current:
         """Say that the call is alive. The last `progress` is given to the next attempt, should there be one."""
         annotation = Any if progress is None or type(progress) in _PLAIN else type(progress)
         self._last_beat = codec_for(annotation).encode(progress)
-        self._loop.call_soon_threadsafe(self._beat)
+        if asyncio._get_running_loop() is self._loop:
+            self._beat()  # at once: the attempt may end before the loop comes to anything else
+        else:
+            self._loop.call_soon_threadsafe(self._beat)
 
     def operation(
         self,
@@ -89,7 +93,8 @@ class Current:
 
     def _beat(self) -> None:
         if self._scope is not None and self._heartbeat_seconds is not None and not self._scope.expired():
-            self._scope.reschedule(self._loop.time() + self._heartbeat_seconds)
+            with contextlib.suppress(RuntimeError):  # the thread of an attempt that was given up beats on
+                self._scope.reschedule(self._loop.time() + self._heartbeat_seconds)
         self._on_beat(self.promise, self._last_beat or "null")
 
 
