@@ -46,11 +46,12 @@ WORKFLOWS = [
     "Workflow",
     "current",
 ]
+BATCHES = ["Batch", "Skip"]
 OPERATIONS = ["Ledger"]  # the rest of them: holdfast.operation
 
 
 def test_the_public_names_are_these() -> None:
-    assert sorted(holdfast.__all__) == sorted(APP + MACHINES + WORKFLOWS + OPERATIONS)
+    assert sorted(holdfast.__all__) == sorted(APP + MACHINES + WORKFLOWS + BATCHES + OPERATIONS)
 
 
 def test_every_public_name_is_there_and_listed_in_order() -> None:

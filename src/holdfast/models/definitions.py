@@ -13,6 +13,8 @@ import msgspec
 from holdfast.core.codec import codec_for, fingerprint
 from holdfast.core.durations import seconds
 from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.models.batch.definition import KIND as BATCH
+from holdfast.models.batch.definition import BatchRegistry
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Handle
 from holdfast.models.machine.definition import KIND as MACHINE
@@ -26,7 +28,7 @@ from holdfast.store.base import handler_of
 from holdfast.store.values import Definition, NewExecution
 
 
-def definitions_of(machines: MachineRegistry, functions: FunctionRegistry) -> list[Definition]:
+def definitions_of(machines: MachineRegistry, functions: FunctionRegistry, batches: BatchRegistry) -> list[Definition]:
     """Everything an app declares, as the ledger keeps it."""
     found = [
         Definition(
@@ -52,6 +54,18 @@ def definitions_of(machines: MachineRegistry, functions: FunctionRegistry) -> li
             )
             for function in registered.values()
         ]
+    found += [
+        Definition(
+            kind=BATCH,
+            name=batch.name,
+            version=batch.version,
+            step="",
+            queue=batch.queue,
+            priority=batch.priority,
+            parameters=("items",),
+        )
+        for batch in batches.by_handler.values()
+    ]
     return found
 
 
@@ -105,7 +119,7 @@ def named_row(
         unique_scope=unique_scope,
         attributes=options.encoded_attributes(),
         idempotency_key=key,
-        cleans_up=definition.kind == WORKFLOW,
+        cleans_up=definition.kind in (WORKFLOW, BATCH),
         deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
     )
 

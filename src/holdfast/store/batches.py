@@ -12,7 +12,6 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-
 INTAKE: Final = "intake"  # the signal that a run is woken with when items were fed, or a chunk has moved
 
 Which = Literal["", "whole", "undispatched", "failed"]

@@ -108,6 +108,7 @@ class ChunkRun:
         self.resources: dict[str, Any] = {
             name: engine.resources.need(wanted, batch.name) for name, wanted in batch.resources
         }
+        self.rank = (claim.priority, claim.row)  # chunks are spawned in the order of their items
         self._owner = claim.epoch & _OWNER_BITS or 1
         self._time_base = engine.now()
         self._changed = asyncio.Event()
@@ -175,7 +176,11 @@ class ChunkRun:
     # ------------------------------------------------------------------ one claim
 
     async def go(self) -> None:
-        found = await self._engine.store.batch_chunks(self._run, self.first, 1, "whole")
+        self._pool.expect(self, True)
+        try:
+            found = await self._engine.store.batch_chunks(self._run, self.first, 1, "whole")
+        finally:
+            self._pool.expect(self, False)
         if not found or found[0].first != self.first:  # its run was deleted
             await self._engine.commit(self._claim, AdvanceExecution(status=Status.CANCELLED))
             return
@@ -250,7 +255,7 @@ class ChunkRun:
 
     def _take(self) -> list[int]:
         """Begin what there is room for: the places, in flight from now on."""
-        room = self._pool.room()
+        room = self._pool.room(self)
         if not room:
             return []
         ledger, now_ms = self._ledger, self._now_ms()
@@ -360,20 +365,24 @@ class ChunkRun:
         """Until something has changed, or a time has come."""
         loop, now = asyncio.get_running_loop(), self._engine.now()
         self._changed.clear()
-        due = [self._marked_at + MARK_SECONDS] if self._unfinished else []
-        if may_begin and not self._pool.room():
+        due = [self._marked_at + MARK_SECONDS] if self._is_dirty else []
+        if may_begin and self._has_more() and not self._pool.room(self):
             self._pool.want(self)
         ready_ms = self._ledger.next_ready_ms
         if ready_ms is not None:
             due.append(now + max(0.001, (ready_ms - self._now_ms()) / 1000))
         if self._force_at is not None:
             due.append(self._force_at)
-        # Draining, and urgent work that waits, are looked for; nobody tells.
+        # What ends meanwhile is marked soon; and draining, and urgent work that waits, nobody tells of.
         timer = loop.call_later(max(0.0, min([*due, now + MARK_SECONDS]) - now), self._changed.set)
         try:
             await self._changed.wait()
         finally:
             timer.cancel()
+
+    def _has_more(self) -> bool:
+        counted = self._ledger.counters()
+        return counted.unseen + counted.dispatched > 0
 
     def _now_ms(self) -> int:
         return self._claim.picked_at_us // 1000 + round((self._engine.now() - self._time_base) * 1000)

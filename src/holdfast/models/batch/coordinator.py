@@ -120,6 +120,7 @@ class _Coordinator:
             if ready > view.head:
                 effects.append(CommitItems(view.head, ready))
                 view = msgspec.structs.replace(view, head=ready)
+                more |= self._source is not None and not is_closed  # there may be room for more of the source
         if is_closed and not effects_add_items(effects) and (view is None or view.head == view.taken):
             await self._end(effects, is_cancelling)
             return False

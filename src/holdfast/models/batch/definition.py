@@ -207,6 +207,9 @@ class Batch(Generic[T, R]):
         row = function_row(self, KIND, promise, text, fingerprint(mark or text), options, key, value=text)
         return msgspec.structs.replace(row, cleans_up=True)
 
+    def first_state(self, text: str) -> str:
+        return text
+
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         row = self.row(promise, text, Options(), None)
         return msgspec.structs.replace(row, reports=True)

@@ -50,36 +50,57 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[ChunkRun, int]] = deque()
         self._flights: set[Flight] = set()
-        self._wanting: deque[ChunkRun] = deque()
+        self._wanting: set[ChunkRun] = set()
+        self._loading: set[ChunkRun] = set()
         self._reserved: dict[ChunkRun, int] = {}
         self._watch: asyncio.TimerHandle | None = None
         self._done = 0
         self._sampled_at = self._loop.time()
         self._rate = 0.0
+        self._running = 0
+        self._low = batch.concurrency - 1
         given = [seconds for seconds in (batch.timeout_seconds, batch.lease_seconds) if seconds is not None]
         self._patience = min(given)
 
     # ------------------------------------------------------------------ for chunks
 
-    def room(self) -> int:
-        """How many items a chunk may begin now: none while enough of them wait for a lane."""
-        concurrency = self._batch.concurrency
-        if len(self._queue) + sum(self._reserved.values()) >= concurrency:
-            return 0
+    def room(self, run: ChunkRun) -> int:
+        """How many items a chunk may begin now; none while one before it wants to.
+
+        Slow ones only when a lane is free for them: what is begun costs an attempt in a crash. Of fast ones as many as
+        take a quarter of a second, once half of those are done.
+        """
         passed = self._loop.time() - self._sampled_at
         if passed >= SAMPLE_SECONDS:
             self._rate = self._done / passed
             self._done, self._sampled_at = 0, self._loop.time()
-        return max(concurrency, int(self._rate * SLICE_SECONDS))
+        capacity = max(self._batch.concurrency, int(self._rate * SLICE_SECONDS))
+        self._low = capacity // 2 if capacity > self._batch.concurrency else capacity - 1
+        used = self._used()
+        if used > self._low or any(other.rank < run.rank for other in self._wanting | self._loading):
+            return 0
+        return capacity - used
+
+    def _used(self) -> int:
+        return len(self._queue) + sum(self._reserved.values()) + self._running
 
     def reserve(self, run: ChunkRun, count: int) -> None:
         """So many items of this chunk are on their way: they are pushed once the commit that begins them is done."""
+        self._wanting.discard(run)
         self._reserved[run] = count
 
+    def expect(self, run: ChunkRun, is_loading: bool) -> None:
+        """This one will soon want to begin, or no longer will: chunks are read beside each other, in any order."""
+        if is_loading:
+            self._loading.add(run)
+        else:
+            self._loading.discard(run)
+            self._loop.call_soon(self._wake_if_room)  # after this one had its turn
+
     def want(self, run: ChunkRun) -> None:
-        """Wake this one when there is room; first come, first served, so that the lane's head goes on first."""
-        if run not in self._wanting:
-            self._wanting.append(run)
+        """Wake this one when there is room; lower seqs come first, for the lane waits for them."""
+        self._wanting.add(run)
+        self._loop.call_soon(self._wake_if_room)
 
     def push(self, run: ChunkRun, places: Iterable[int]) -> None:
         """Work on items that are in flight in the ledger."""
@@ -104,12 +125,12 @@ class Pool:
 
     def forget(self, run: ChunkRun) -> None:
         """The chunk is given up: nothing of it is recorded any more."""
-        if run in self._wanting:
-            self._wanting.remove(run)
+        self._wanting.discard(run)
+        self._loading.discard(run)
         self._reserved.pop(run, None)
         self.withdraw(run)
         self.cut(run)
-        self._wake_next()
+        self._wake_if_room()
 
     def close(self) -> None:
         self._queue.clear()
@@ -131,17 +152,21 @@ class Pool:
         now = self._loop.time
         yielded_at = now()
         try:
-            while self._queue and not flight.is_cut:
+            while self._queue:
                 run, place = self._queue.popleft()
                 flight.began = flight.beat = began = now()
                 flight.run, flight.place = run, place
+                self._running += 1
                 if self._watch is None:
                     self._arm(began + self._patience)
-                if len(self._queue) < self._batch.concurrency and self._wanting:
-                    self._wake_next()
                 await self._item(flight, run, place)
+                if flight.is_cut:
+                    break
                 flight.run = None
+                self._running -= 1
                 self._done += 1
+                if self._wanting:
+                    self._wake_if_room()
                 if began - yielded_at > YIELD_SECONDS:  # code that never waits must not keep the loop to itself
                     await asyncio.sleep(0)
                     yielded_at = now()
@@ -149,7 +174,8 @@ class Pool:
             if not flight.is_cut:
                 raise
         except Exception as error:  # a fault of ours: the chunk must not wait for an answer that never comes
-            if flight.run is not None:
+            if flight.run is not None and not flight.is_cut:
+                self._running -= 1
                 flight.run.break_down(error)
         finally:
             self._flights.discard(flight)
@@ -185,9 +211,12 @@ class Pool:
         function: Callable[..., Any] = self._batch.fn
         return lambda: context.run(function, item, **run.resources)
 
-    def _wake_next(self) -> None:
-        if self._wanting:
-            self._wanting.popleft().stir()
+    def _wake_if_room(self) -> None:
+        if self._wanting and self._used() <= self._low:
+            first = min(self._wanting | self._loading, key=lambda run: run.rank)
+            if first in self._wanting:
+                self._wanting.discard(first)
+                first.stir()
 
     # ------------------------------------------------------------------ what hangs
 
@@ -216,8 +245,11 @@ class Pool:
         if soonest is not None:
             self._arm(soonest)
         self._man()
+        self._wake_if_room()
 
     def _cut(self, flight: Flight) -> None:
+        if flight.run is not None:
+            self._running -= 1
         flight.is_cut = True
         self._flights.discard(flight)
         if flight.task is not None:

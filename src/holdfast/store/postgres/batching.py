@@ -35,10 +35,10 @@ class Batching(Work):
         return inserted
 
     async def feed_batch(self, promise: bytes, first: int, taken: TakeIn) -> Fed:
-        reach("feed.before")
+        reach("insert.before")
         async with self._connections.any("feed a batch") as connection, connection.transaction():
             fed = await self._feed_batch(connection, promise, first, taken)
-        reach("feed.after")
+        reach("insert.after")
         if fed.accepted:
             self._tell(Topic.WORK)
         return fed

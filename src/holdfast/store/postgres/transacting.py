@@ -10,8 +10,9 @@ from holdfast.core.crashpoints import reach
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import TERMINAL
 from holdfast.store.effects import Commit, Effect
+from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
 from holdfast.store.postgres.connections import Connection, Connections
-from holdfast.store.postgres.flush import build_call, read_answer
+from holdfast.store.postgres.flush import build_call
 from holdfast.store.postgres.work import Work
 from holdfast.store.values import ExecutionClaim, Flushed, Inserted, NewExecution, Receipt, Topic
 
@@ -70,11 +71,12 @@ class Transacting(Work):
                     effects = tuple(effects_of(await work(connection)))
             except (asyncio.CancelledError, Exception) as error:
                 raise _WorkFailed(error) from error
-            call = build_call([Commit(claim, effects)])
-            answer = await connection.fetchrow(self._sql[call.block], worker, *call.arguments)
-            assert answer is not None, f"{call.block} answers one row"
+            commits = [Commit(claim, effects)]
+            flushed = await self._flush_call(connection, worker, build_call(commits))
+            if has_batch_effects(commits):
+                await apply_batch_effects(connection, self._sql, commits, flushed.receipts)
             reach("flush.before")
-        return read_answer(call, answer)
+        return flushed
 
     async def insert_with(self, connection: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
         if not hasattr(connection, "fetch") or not hasattr(connection, "is_in_transaction"):

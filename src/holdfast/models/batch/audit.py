@@ -1,0 +1,112 @@
+"""Every stored batch against its rules: counters equal a recount, the lane is sound, states are legal.
+
+A full scan: for `holdfast verify` and for tests, never on the way of the work (ruling D6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from holdfast.core.errors import LedgerError
+from holdfast.core.identity import PromiseId
+from holdfast.core.sequence import State
+from holdfast.core.status import Status
+from holdfast.models.batch.definition import KIND
+from holdfast.models.batch.packing import count_states, prefix_of, unpack
+from holdfast.store.base import Store
+from holdfast.store.batches import BatchView, ChunkView, Counters
+from holdfast.store.values import ExecutionFilter, ExecutionView
+
+RUNS_A_PAGE = 100
+CHUNKS_A_PAGE = 64
+
+
+async def audit_batches(store: Store) -> list[str]:
+    """The faults of every batch of a ledger, as sentences; an empty list if all are sound."""
+    faults: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await store.browse(ExecutionFilter(kind=KIND), RUNS_A_PAGE, cursor)
+        for row in page.items:
+            label = PromiseId.from_bytes(row.promise).label(row.name)
+            faults += [f"{label}: {fault}" for fault in await audit_run(store, row)]
+        cursor = page.cursor
+        if cursor is None:
+            return faults
+
+
+async def audit_run(store: Store, row: ExecutionView) -> list[str]:
+    view = await store.batch_status(row.promise)
+    if view is None:
+        return []
+    faults: list[str] = []
+    counted, taken, open_bytes = Counters(), 0, 0
+    async for chunk in _chunks(store, row.promise):
+        if chunk.first != taken:
+            faults.append(f"a chunk begins at seq {chunk.first}, where {taken} was to come")
+        taken = chunk.stop
+        open_bytes += chunk.size if chunk.ended < chunk.count else 0
+        found = _chunk_faults(chunk)
+        faults += [f"chunk {chunk.first}: {fault}" for fault in found]
+        if not found and chunk.states is not None:
+            counted = counted.plus(_recount(chunk.states, chunk.attempts))
+            behind = chunk.first + prefix_of(chunk.states)
+            if behind < min(view.head, chunk.stop):
+                faults.append(f"the lane's head is {view.head}, and seq {behind} is not terminal (D7)")
+        elif chunk.states is None and view.head > chunk.first:
+            faults.append(f"the lane's head is {view.head}, and seq {chunk.first} was never dispatched (D7)")
+    if counted != view.counters and not faults:
+        faults.append(f"counters have drifted: kept {view.counters}, counted {counted} (D6)")
+    return faults + _run_faults(row, view, taken, open_bytes)
+
+
+async def _chunks(store: Store, promise: bytes) -> AsyncIterator[ChunkView]:
+    at = 0
+    while True:
+        found = await store.batch_chunks(promise, at, CHUNKS_A_PAGE, "whole")
+        found = [chunk for chunk in found if chunk.first >= at]
+        for chunk in found:
+            yield chunk
+        if not found:
+            return
+        at = found[-1].stop
+
+
+def _chunk_faults(chunk: ChunkView) -> list[str]:
+    if chunk.states is None:
+        return ["it is dispatched and has no states"] if chunk.is_dispatched else []
+    if not chunk.is_dispatched or len(chunk.states) != chunk.count:
+        return [f"it has {len(chunk.states)} states for {chunk.count} items, dispatched: {chunk.is_dispatched}"]
+    try:
+        unpack(chunk.first, chunk.states, chunk.attempts)
+    except LedgerError as error:
+        return [str(error)]
+    counted = _recount(chunk.states, chunk.attempts)
+    kept = (chunk.ended, chunk.failed, chunk.prefix)
+    found = (counted.ended, counted.failed, prefix_of(chunk.states))
+    return [] if kept == found else [f"ended, failed and prefix are kept as {kept}, and are {found}"]
+
+
+def _recount(states: bytes, attempts: bytes | None) -> Counters:
+    counted = count_states(states)
+    retries = 0 if attempts is None else sum(memoryview(attempts).cast("H"))
+    return Counters(
+        counted[State.DISPATCHED],
+        counted[State.IN_FLIGHT],
+        counted[State.TERMINAL_SUCCESS],
+        counted[State.TERMINAL_SKIP],
+        counted[State.TERMINAL_FAIL],
+        counted[State.TERMINAL_CANCEL],
+        retries,
+    )
+
+
+def _run_faults(row: ExecutionView, view: BatchView, taken: int, open_bytes: int) -> list[str]:
+    faults = []
+    if taken != view.taken:
+        faults.append(f"it has taken in {view.taken} items, and its chunks hold {taken}")
+    if open_bytes != view.open_bytes:
+        faults.append(f"its open inputs take {open_bytes} bytes, and {view.open_bytes} are kept")
+    if row.status in (Status.DONE, Status.CANCELLED) and (not view.closed or view.head != view.taken):
+        faults.append(f"it is {row.status}, and {view.taken - view.head} of its items are not committed")
+    return faults

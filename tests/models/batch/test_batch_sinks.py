@@ -1,0 +1,209 @@
+"""Sinks get committed items in order: a plain one at least once, a transactional one exactly once (issue 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from typing import Any
+
+import pytest
+
+from holdfast import Skip
+from holdfast.core.errors import DefinitionError, ExecutionStrandedError
+from holdfast.models.batch import coordinator
+from holdfast.models.batch.items import BatchItem
+from holdfast.store.sqlite import SqliteStore
+from tests.engine.rig import Rig
+from tests.models.batch.kit import NO_RETRY, committed
+
+
+async def test_a_sink_gets_every_item_in_order_with_its_value(rig: Rig) -> None:
+    runs: list[list[BatchItem[int]]] = []
+
+    async def keep(items: list[BatchItem[int]]) -> None:
+        runs.append(items)
+
+    @rig.app.batch(sink=keep, chunk=7, retry=NO_RETRY)
+    async def double(number: int) -> int:
+        if number == 3:
+            raise Skip
+        if number == 4:
+            raise ValueError("four")
+        return number * 2
+
+    run = await double.start(range(50))
+    await rig.run()
+    items = [item for items in runs for item in items]
+    assert [item.seq for item in items] == list(range(50))
+    assert [item.value for item in items[:6]] == [0, 2, 4, None, None, 10]
+    assert (items[3].outcome, items[4].outcome, items[4].error) == ("skip", "fail", "ValueError: four")
+    assert (await run.result()).total == 50
+    chunks = await (await rig.store()).batch_chunks(run.id.to_bytes(), 0, 99, "whole")
+    assert all(chunk.results is None for chunk in chunks), "values that went to the sink are not kept"
+
+
+async def test_a_plain_function_may_be_a_sink_and_the_values_kept_as_well(rig: Rig) -> None:
+    seen: list[int] = []
+
+    @rig.app.batch(sink=lambda items: seen.extend(item.seq for item in items), results=True)
+    async def double(number: int) -> int:
+        return number * 2
+
+    run = await double.start(range(5))
+    await rig.run()
+    assert seen == list(range(5))
+    assert [item.value for item in await committed(run)] == [0, 2, 4, 6, 8]
+
+
+async def test_a_sink_that_fails_is_tried_again_from_the_same_first_seq(rig: Rig) -> None:
+    firsts: list[int] = []
+
+    def keep(items: list[BatchItem[int]]) -> None:
+        firsts.append(items[0].seq)
+        if len(firsts) == 1:
+            raise ConnectionError("the other side is away")
+
+    @rig.app.batch(sink=keep)
+    async def work(number: int) -> int:
+        return number
+
+    run = await work.start(range(5))
+    await rig.run()
+    status = await run.status()
+    assert (status.committed, status.terminal) == (0, 5)
+    assert status.head is not None
+    assert status.head.reason == "ready to be committed; the sink failed and is tried again"
+    await rig.advance(2)
+    await rig.run()
+    assert (await run.result()).succeeded == 5
+    assert firsts == [0, 0]
+
+
+async def test_a_sink_that_keeps_failing_strands_the_run_which_goes_on_when_resumed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "SINK_RETRY", NO_RETRY)
+    is_broken = True
+
+    def keep(items: list[BatchItem[int]]) -> None:
+        if is_broken:
+            raise ConnectionError("for good")
+
+    @rig.app.batch(sink=keep)
+    async def work(number: int) -> int:
+        return number
+
+    run = await work.start(range(5))
+    await rig.run()
+    with pytest.raises(ExecutionStrandedError, match="for good"):
+        await run.result()
+    is_broken = False
+    await run.resume()
+    await rig.run()
+    assert (await run.result()).succeeded == 5
+
+
+def make_transactional(rig: Rig, before: list[int]) -> Any:
+    """A sink that writes seqs into a table of its own; `before` hears of each call, and may hold it up."""
+
+    def write(db: sqlite3.Connection, items: list[BatchItem[int]]) -> None:
+        before.append(items[0].seq)
+        db.executemany("insert into landed values (?, ?)", [(item.seq, item.value) for item in items])
+
+    async def write_async(connection: Any, items: list[BatchItem[int]]) -> None:
+        before.append(items[0].seq)
+        rows = [(item.seq, item.value) for item in items]
+        await connection.executemany("insert into pg_temp_landed values ($1, $2)", rows)
+
+    return write if rig.stores.backend == "sqlite" else write_async
+
+
+async def prepare(rig: Rig) -> None:
+    if isinstance(rig.stores.store, SqliteStore):
+        with sqlite3.connect(rig.stores.store._path) as db:
+            db.execute("create table landed (seq integer, value integer)")
+        db.close()
+    else:
+        async with rig.stores.store._connections.any("prepare") as connection:  # type: ignore[attr-defined]
+            await connection.execute("drop table if exists pg_temp_landed")
+            await connection.execute("create table pg_temp_landed (seq int, value int)")
+
+
+async def landed(rig: Rig) -> list[tuple[int, int]]:
+    if isinstance(rig.stores.store, SqliteStore):
+        db = sqlite3.connect(rig.stores.store._path)
+        found = db.execute("select seq, value from landed order by rowid").fetchall()
+        db.close()
+        return found
+    async with rig.stores.store._connections.any("look") as connection:  # type: ignore[attr-defined]
+        return [tuple(row) for row in await connection.fetch("select seq, value from pg_temp_landed order by ctid")]
+
+
+async def test_a_transactional_sink_has_every_item_once_and_in_order(rig: Rig) -> None:
+    await prepare(rig)
+    called: list[int] = []
+
+    @rig.app.batch(sink=make_transactional(rig, called), transactional=True, chunk=6)
+    async def double(number: int) -> int:
+        return number * 2
+
+    run = await double.start(range(40))
+    await rig.run()
+    assert (await run.result()).succeeded == 40
+    assert await landed(rig) == [(number, number * 2) for number in range(40)]
+    assert called[0] == 0
+
+
+async def test_what_a_failing_transactional_sink_wrote_is_undone(rig: Rig) -> None:
+    await prepare(rig)
+    called: list[int] = []
+    write = make_transactional(rig, called)
+
+    def fails_once(connection: Any, items: list[BatchItem[int]]) -> None:
+        write(connection, items)
+        if len(called) == 1:
+            raise ConnectionError
+
+    async def fails_once_async(connection: Any, items: list[BatchItem[int]]) -> None:
+        await write(connection, items)
+        if len(called) == 1:
+            raise ConnectionError
+
+    sink: Any = fails_once_async if asyncio.iscoroutinefunction(write) else fails_once
+
+    @rig.app.batch(sink=sink, transactional=True)
+    async def double(number: int) -> int:
+        return number * 2
+
+    run = await double.start(range(10))
+    await rig.run()
+    assert await landed(rig) == []
+    await rig.advance(2)
+    await rig.run()
+    assert (await run.result()).succeeded == 10
+    assert await landed(rig) == [(number, number * 2) for number in range(10)]
+
+
+async def test_a_transactional_sink_of_the_wrong_form_strands_the_run(rig: Rig) -> None:
+    def write(connection: Any, items: list[Any]) -> None: ...
+
+    async def write_async(connection: Any, items: list[Any]) -> None: ...
+
+    wrong: Any = write_async if rig.stores.backend == "sqlite" else write
+
+    @rig.app.batch(sink=wrong, transactional=True)
+    async def work(number: int) -> int:
+        return number
+
+    run = await work.start(range(3))
+    await rig.run()
+    with pytest.raises(ExecutionStrandedError, match=r"transactional sink of .* must be"):
+        await run.result()
+
+
+def test_a_transactional_batch_needs_a_sink(rig: Rig) -> None:
+    with pytest.raises(DefinitionError, match="has no sink"):
+
+        @rig.app.batch(transactional=True)
+        async def work(number: int) -> int:
+            return number
