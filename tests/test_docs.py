@@ -108,6 +108,7 @@ def test_the_pages_of_a_section_run_from_top_to_bottom(
     command = [sys.executable, "-W", "error", "-m", "tests.test_docs", *map(str, SECTIONS[section])]
     ran = in_pipe(command, folder=tmp_path, database=database, extra={"PYTHONPATH": str(ROOT)})
     assert ran.code == 0, ran.out + ran.err
+    assert "Traceback" not in ran.err, ran.err
 
 
 ALONE = [block for block in programs() if block.page.name != "README.md" and block.page != TUTORIAL]
