@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import operation
+from benchmarks.batch import BATCH_WORKLOADS
 from benchmarks.definitions import app
 from benchmarks.environment import Round, store_urls
+from benchmarks.flow import FLOW_WORKLOADS
 from benchmarks.loops import run
 from benchmarks.pick_cost import PICK_WORKLOADS
 from benchmarks.workloads import WORKLOADS, Workload
@@ -27,7 +29,7 @@ OPERATIONS = {"operation-heartbeat": 10, "operation-calls": 200, "operation-lock
 
 async def measure(name: str, store: str, n: int | None, rounds: int) -> dict[str, Any]:
     """One workload: a warm-up with a tenth of the size, `rounds` rounds, and the bare store before each of them."""
-    workload = {**WORKLOADS, **PICK_WORKLOADS}[name]
+    workload = {**WORKLOADS, **PICK_WORKLOADS, **FLOW_WORKLOADS, **BATCH_WORKLOADS}[name]
     size = n or workload.size
     with store_urls(store) as urls:
         await _round(workload, next(urls), max(2, size // 10))
@@ -90,7 +92,9 @@ def facts() -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    print(f"{'workload':20} {'store':9} {'n':>7} {'median':>12} {'spread':>7} {'bare':>12} {'ratio':>6} {'cpu us':>7}  p50/p99 ms")
+    print(
+        f"{'workload':20} {'store':9} {'n':>7} {'median':>12} {'spread':>7} {'bare':>12} {'ratio':>6} {'cpu us':>7}  p50/p99 ms"
+    )
     for row in rows:
         waits = "" if row.get("p50_ms") is None else f"{row['p50_ms']}/{row['p99_ms']}"
         print(
@@ -101,7 +105,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    every = [*WORKLOADS, *PICK_WORKLOADS, *OPERATIONS]
+    every = [*WORKLOADS, *PICK_WORKLOADS, *FLOW_WORKLOADS, *BATCH_WORKLOADS, *OPERATIONS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("workload", nargs="?", choices=every, help="one of them; all if left out")
     parser.add_argument("--store", default=None, help="sqlite, postgres, or the URL of an empty database")
@@ -109,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     given = parser.parse_args(arguments)
-    names = [given.workload] if given.workload else [*WORKLOADS, *PICK_WORKLOADS]
+    names = [given.workload] if given.workload else [*WORKLOADS, *PICK_WORKLOADS, *FLOW_WORKLOADS, *BATCH_WORKLOADS]
     stores = [given.store] if given.store else (["sqlite"] if given.workload else ["sqlite", "postgres"])
     rows: list[dict[str, Any]] = []
     for name in names:

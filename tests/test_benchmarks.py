@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.batch import BATCH_WORKLOADS
+from benchmarks.flow import FLOW_WORKLOADS
 from benchmarks.pick_cost import PICK_WORKLOADS
 from benchmarks.workloads import WORKLOADS
 
@@ -24,7 +26,7 @@ def run_benchmark(*arguments: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("name", [*WORKLOADS, *PICK_WORKLOADS])
+@pytest.mark.parametrize("name", [*WORKLOADS, *PICK_WORKLOADS, *FLOW_WORKLOADS, *BATCH_WORKLOADS])
 def test_every_workload_runs_on_sqlite(name: str) -> None:
     found = run_benchmark(name, "--store", "sqlite", "--n", "4")
     assert found.keys() >= KEYS
@@ -32,7 +34,7 @@ def test_every_workload_runs_on_sqlite(name: str) -> None:
     assert found["store"] == "sqlite"
 
 
-@pytest.mark.parametrize("name", ["machine-w1", "machine-w5", "w2", "w4", "machine-pick"])
+@pytest.mark.parametrize("name", ["machine-w1", "machine-w5", "w2", "w4", "machine-pick", "flow-diamond", "batch"])
 def test_workloads_run_on_postgres(name: str) -> None:
     found = run_benchmark(name, "--store", "postgres", "--n", "4")
     assert found.keys() >= KEYS
