@@ -31,7 +31,13 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"testing", "views", "verify", "transfer", "app", "models", "engine", "store", "core"},
 }
 # Models know what a store promises, never which store keeps it.
-STORE_CONTRACT = {"holdfast.store.base", "holdfast.store.batches", "holdfast.store.effects", "holdfast.store.values"}
+STORE_CONTRACT = {
+    "holdfast.store.base",
+    "holdfast.store.batches",
+    "holdfast.store.effects",
+    "holdfast.store.flows",
+    "holdfast.store.values",
+}
 
 IMPURE_MODULES = {
     # files and processes

@@ -46,12 +46,13 @@ WORKFLOWS = [
     "Workflow",
     "current",
 ]
+FLOWS = ["Activity", "ErrorRecord", "Flow", "FlowJob"]
 BATCHES = ["Batch", "Skip"]
 OPERATIONS = ["Ledger"]  # the rest of them: holdfast.operation
 
 
 def test_the_public_names_are_these() -> None:
-    assert sorted(holdfast.__all__) == sorted(APP + MACHINES + WORKFLOWS + BATCHES + OPERATIONS)
+    assert sorted(holdfast.__all__) == sorted(APP + MACHINES + WORKFLOWS + FLOWS + BATCHES + OPERATIONS)
 
 
 def test_every_public_name_is_there_and_listed_in_order() -> None:

@@ -5,6 +5,7 @@ in a ledger before the next one is taken.
 """
 
 from holdfast.app import App
+from holdfast.core.error_record import ErrorRecord
 from holdfast.core.errors import HoldfastError, TaskCancelled, TaskFailed, TaskTimedOut, Uncertain
 from holdfast.core.identity import PromiseId
 from holdfast.core.outcomes import Await, Child, Done, Next, Outcome, Replay, ScheduleChildren, Stop, Unique
@@ -44,6 +45,7 @@ __all__ = [
     "Context",
     "DeterminismWarning",
     "Done",
+    "ErrorRecord",
     "Evicted",
     "Flow",
     "FlowJob",
