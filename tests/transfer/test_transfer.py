@@ -22,6 +22,9 @@ from holdfast.testing.stores import Stores
 from holdfast.transfer.exporting import Exported, export
 from holdfast.transfer.format import FORMAT
 from holdfast.transfer.importing import Imported, check, import_file
+from holdfast.verify.auditor import audit
+from tests.engine.rig import Rig
+from tests.models.flow.test_flow_letters import declare
 
 
 @pytest_asyncio.fixture
@@ -290,3 +293,52 @@ async def test_what_is_there_already_is_named(store: Store, elsewhere: Stores) -
         await import_file(elsewhere.store, file, "a file")
     done = await import_file(elsewhere.store, file, "a file", skip_existing=True)
     assert (done.executions, done.skipped) == (0, 1)
+
+
+# ---------------------------------------------------------------------- flows and batches
+
+
+@pytest_asyncio.fixture
+async def rigs(stores: Stores, elsewhere: Stores) -> AsyncIterator[tuple[Rig, Rig]]:
+    both = Rig(stores), Rig(elsewhere)
+    yield both
+    for rig in both:
+        await rig.close()
+
+
+async def test_a_flow_in_flight_goes_on_elsewhere(rigs: tuple[Rig, Rig]) -> None:
+    here, there = rigs
+    job = await declare(here).start(1)
+    declare(there)
+    await here.run()
+    source, target = await here.store(), await there.store()
+    await moved(source, target, job.id, pause=True)
+    assert (await audit(target))[0] == []
+    over_there = there.app.handle(job.id)
+    await over_there.signal("go", 1)
+    await job.signal("go", 1)
+    await here.run()
+    await there.run()
+    assert await over_there.status() is Status.DONE
+    assert not (await job.status()).is_terminal
+    assert (await audit(target))[0] == []
+
+
+async def test_a_batch_goes_on_elsewhere(rigs: tuple[Rig, Rig]) -> None:
+    here, there = rigs
+    done: list[int] = []
+
+    async def note(number: int) -> int:
+        done.append(number)
+        return number
+
+    work = here.app.batch(name="noted", chunk=4)(note)
+    there.app.batch(name="noted", chunk=4)(note)
+    run = await work.start(range(10))
+    await moved(await here.store(), await there.store(), run.id, pause=True)
+    await here.run()
+    assert done == []
+    async with there.app.worker():
+        await there.app.handle(run.id).result()
+    assert sorted(done) == list(range(10))
+    assert (await audit(await there.store()))[0] == []
