@@ -425,6 +425,10 @@ class App:
     def _batch_starter(self, batch: Batch[Any, Any]) -> BatchStarter[Any, Any]:
         return BatchStarter(self._connection, batch, Options())
 
+    def find_batch(self, name: str) -> Batch[Any, Any]:
+        """The batch of this name, in its newest version; `ConfigurationError` names those that there are."""
+        return self._batches.find(name)
+
     def batch_run(self, target: str | PromiseId, *, key: str | None = None) -> BatchRun[Any]:
         """A run of a batch: by the batch's name and a key, or by an id, as in `handle`."""
         if key is not None:

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "resume": ("holdfast.cli.control:resume_command", "Let a paused or stranded execution go on."),
     "retry": ("holdfast.cli.start:retry_command", "Try a failed execution again."),
     "fork": ("holdfast.cli.start:fork_command", "Start a new run with the past of a workflow."),
+    "batch": ("holdfast.cli.batch:batch_group", "Run a batch over a file; its progress, failures and outcomes."),
     "flow": ("holdfast.cli.flow:flow_group", "Draw a flow; show where a job of it stands."),
     "dead-letters": ("holdfast.cli.flow:letters_group", "List, retry and drop messages of flows that got stuck."),
     "queues": ("holdfast.cli.queues:queues_group", "List queues, set their limits, pause and resume them."),

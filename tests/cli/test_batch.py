@@ -1,0 +1,94 @@
+"""`holdfast batch`: run over a file, failures, another run over them, export; on both stores (issue 5, Seen)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+
+PROGRAM = """
+from holdfast import App, RetryPolicy, Skip
+
+app = App("images")
+
+@app.batch(name="{name}", queue="{name}", results=True, retry=RetryPolicy(max_attempts=2, initial_delay=0))
+async def size(path: str) -> int:
+    if path == "skip":
+        raise Skip("asked to")
+    if path.startswith("bad"):
+        raise ValueError(path)
+    return len(path)
+"""
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    """A batch of its own in a program of its own, and a file of lines for it."""
+    name = f"size_{secrets.token_hex(4)}"
+    (tmp_path / f"{name}_program.py").write_text(PROGRAM.format(name=name))
+    (tmp_path / "paths.txt").write_text("one\nskip\nbad two\nthree\nbad four\n")
+    return name
+
+
+def test_a_batch_runs_over_a_file_and_its_failures_are_listed_and_tried_again(
+    holdfast: Call, name: str, tmp_path: Path
+) -> None:
+    target = f"{name}_program:app.{name}"
+    ran = holdfast("batch", "run", target, "--input", "paths.txt", "--key", "k", "--json")
+    assert ran.code == 1, ran.err
+    assert ran.json["run"]["succeeded"] == 2
+    assert ran.json["run"]["committed"] == 5
+    id = ran.json["id"]
+
+    failed = holdfast("batch", "failed", id, "--json").json
+    assert [(item["seq"], item["error"], item["attempts"]) for item in failed] == [
+        (2, "ValueError: bad two", 2),
+        (4, "ValueError: bad four", 2),
+    ]
+    page = holdfast("batch", "failed", id, "--limit", "1")
+    assert "bad two" in page.out
+    assert "more: --after 2" in page.out
+
+    lines = [json.loads(line) for line in holdfast("batch", "export", id).out.splitlines()]
+    assert [(line["seq"], line["outcome"], line["value"]) for line in lines] == [
+        (0, "success", 3),
+        (1, "skip", None),
+        (2, "fail", None),
+        (3, "success", 5),
+        (4, "fail", None),
+    ]
+    assert holdfast("batch", "export", id, "--format", "csv", "-o", "out.csv", "--from", "1").out == "4 items\n"
+    with (tmp_path / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["seq"], row["reason"], row["input"]) for row in rows][:2] == [
+        ("1", "asked to", ""),
+        ("2", "", '"bad two"'),
+    ]
+
+    again = holdfast("batch", "retry-failed", id, "--json").json
+    shown = holdfast("batch", "show", again["id"])
+    assert shown.code == 0
+    assert "runnable" in shown.out
+
+
+def test_progress_is_shown_in_a_terminal(holdfast_in_terminal: Call, name: str) -> None:
+    ran = holdfast_in_terminal(
+        "batch", "run", f"{name}_program:app.{name}", "--input", "paths.txt", "--key", "t", "--progress"
+    )
+    assert ran.code == 1
+    assert "5/5" in ran.plain
+    assert "2 failed" in ran.plain
+    assert "5 of 5 committed" in ran.plain
+
+
+def test_wrong_use_is_explained(holdfast: Call, name: str) -> None:
+    target = f"{name}_program:app.{name}"
+    assert holdfast("batch", "run", target, "--input", "missing.txt").code == 2
+    assert holdfast("batch", "run", f"{name}_program:app.other", "--input", "paths.txt").code == 2
+    assert holdfast("batch", "run", "nonsense", "--input", "paths.txt").code == 2
+    assert holdfast("batch", "show", "ffffffff").code == 3
