@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.models.workflow.runner import WorkflowRunner
 
 _EXECUTING: Final = Status.EXECUTING
+_GO_ON: Final = AdvanceExecution(status=_EXECUTING)  # of most commits: nothing but the journal changes
 _child_end = msgspec.json.Decoder(ChildEnd).decode
 _task_state = msgspec.json.Decoder(TaskState).decode
 
@@ -116,15 +117,19 @@ class RunLedger:
                 "published": self._taken_published(),
                 "attributes": self._taken_attributes(),
             }
-        advance = AdvanceExecution(
-            status=status,
-            step=self._changed_step(),
-            attempt=0 if progress else claim.attempt,
-            progress=progress,
-            digest=None if claim.digest == digest else digest,
-            **columns,
-        )
-        effects: list[Effect] = [advance]
+        step = self._changed_step()
+        if status is _EXECUTING and progress and step is None and not columns and claim.digest == digest:
+            effects: list[Effect] = [_GO_ON]
+        else:
+            advance = AdvanceExecution(
+                status=status,
+                step=step,
+                attempt=0 if progress else claim.attempt,
+                progress=progress,
+                digest=None if claim.digest == digest else digest,
+                **columns,
+            )
+            effects = [advance]
         if journal.pending or journal.pending_patches:
             first, count = journal.pending_first, journal.length - journal.pending_first
             body = journal.take_segment()

@@ -34,7 +34,8 @@ from holdfast.store.sqlite import (
     reports,
     signalling,
 )
-from holdfast.store.sqlite.rows import TEXT, Row, after, names_json
+from holdfast.store.sqlite.own_row import own_row
+from holdfast.store.sqlite.rows import Row, names_json
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import ExecutionClaim, Flushed, NewSignal, Receipt
@@ -43,7 +44,10 @@ _RUNNABLE, _EXECUTING = Status.RUNNABLE, Status.EXECUTING
 
 
 def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
-    kept = keeping.keep(tx, worker, commits)
+    alone = keeping.keep_one(tx, worker, commits[0]) if len(commits) == 1 else None
+    if alone is not None:
+        return Flushed([alone], at_us=tx.now)
+    kept = keeping.keep(tx, worker, commits) if len(commits) > 1 else {}
     rest = [commit.claim.row for commit in commits if id(commit) not in kept]
     fences = _fences(tx, worker, rest) if rest else {}
     batch = _Batch(tx)
@@ -98,7 +102,10 @@ class _Batch:
     def add_kept(self, row: int, receipt: Receipt) -> None:
         """One that `keeping` has written."""
         self.receipts.append(receipt)
-        self._live[row] = receipt
+        if receipt.status is _EXECUTING:
+            self._live[row] = receipt
+        else:
+            self._ended.append(row)
 
     def add(self, commit: Commit, fence: Row) -> None:
         """Gather one commit whose fence holds."""
@@ -313,27 +320,6 @@ class _Batch:
                 signalling.wake(tx, row)
                 woken.append(row)
         return woken
-
-
-def own_row(status: Status, delay: float, advance: AdvanceExecution, row: int, now: int, added: int) -> tuple[str, Row]:
-    """The statement that writes a commit's own row, and its parameters."""
-    head = (advance.step, advance.state, advance.error, advance.attempt)
-    awaits = None if advance.awaits is None else names_json(advance.awaits)
-    tail = (advance.digest, added, now, row)
-    if status in TERMINAL:
-        return "flush_end", (TEXT[status], advance.result, now, *head, *tail)
-    if status is _EXECUTING:
-        if advance.progress:
-            return "flush_keep", (*head, awaits, *tail)
-        return "flush_replay_keep", (*head, *tail)
-    wake_at = None
-    if advance.wake_after is not None and status in PARKED:
-        wake_at = after(now, advance.wake_after)
-    if not advance.progress:
-        return "flush_replay", (TEXT[status], after(now, delay), wake_at, *head, *tail)
-    if status is _RUNNABLE:
-        return "flush_requeue", (after(now, delay), *head, awaits, *tail)
-    return "flush_park", (TEXT[status], wake_at, advance.wait_children, *head, awaits, *tail)
 
 
 def clear_inboxes(tx: Tx, rows: Sequence[int]) -> None:

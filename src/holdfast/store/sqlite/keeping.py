@@ -1,4 +1,4 @@
-"""The commonest commits: a row whose lease is kept, nothing of which is asked but to go on.
+"""The commonest commits: a row whose lease is kept and that just goes on, or one that ends and that nobody waits for.
 
 `flushing` reads the fence of every commit, decides, and writes it. Here the fence is part of the write, and all rows
 that change alike are one statement: a third of the time, and nearly all of it outside of Python's lock. If not every
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
-from holdfast.core.status import Status
+from holdfast.core.status import TERMINAL, Status
 from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit
+from holdfast.store.sqlite.own_row import own_row
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -21,6 +22,19 @@ from holdfast.store.values import Receipt
 _EXECUTING: Final = Status.EXECUTING
 SEGMENTS_A_STATEMENT: Final = 16
 _APPEND_MANY: Final = SQL["flush_journal"].rstrip(";") + ", (?, ?, ?, ?)" * (SEGMENTS_A_STATEMENT - 1)
+
+
+def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
+    """Write one commit alone, if it is plain, held, and goes on."""
+    if not _is_plain(commit) or _is_end(commit):
+        return None
+    kept = tx.db.execute(SQL["flush_keep_one"], _parameters(tx.now, worker, commit)).fetchone()
+    if kept is None:
+        return None
+    for effect in commit.effects[1:]:
+        assert type(effect) is AppendJournal
+        tx.db.execute(SQL["flush_journal"], (commit.claim.row, effect.first, effect.count, effect.body))
+    return Receipt(True, _EXECUTING, inbox_count=kept[0])
 
 
 def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> dict[int, Receipt]:
@@ -35,7 +49,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> dict[int, Receipt]:
             segments.append((commit.claim.row, effect.first, effect.count, effect.body))
     if segments:
         append_segments(tx, segments)
-    return {id(commit): Receipt(True, _EXECUTING) for commit in plain}
+    return {id(commit): Receipt(True, commit.effects[0].status) for commit in plain}  # type: ignore[union-attr]
 
 
 def append_segments(tx: Tx, segments: Sequence[Row]) -> None:
@@ -49,16 +63,17 @@ def append_segments(tx: Tx, segments: Sequence[Row]) -> None:
 
 
 def _is_plain(commit: Commit) -> bool:
-    """Whether it keeps its lease, adds at most a segment to its journal, and sets nothing but step and state."""
+    """Whether it keeps its lease or ends, and asks for nothing else than at most a segment of its journal."""
     advance, *others = commit.effects
-    if type(advance) is not AdvanceExecution or advance.status is not _EXECUTING or not advance.progress:
+    if type(advance) is not AdvanceExecution or (others and (len(others) > 1 or type(others[0]) is not AppendJournal)):
         return False
-    if others and (len(others) > 1 or type(others[0]) is not AppendJournal):
+    if advance.status is _EXECUTING:
+        if not advance.progress or advance.error is not None or advance.awaits is not None:
+            return False
+    elif advance.status not in TERMINAL or commit.claim.has_parent or commit.claim.partition_key is not None:
         return False
     return (
-        advance.error is None
-        and advance.awaits is None
-        and advance.digest is None
+        (advance.digest is None or advance.status is not _EXECUTING)
         and advance.beats is None
         and advance.published is None
         and advance.attributes is None
@@ -66,29 +81,35 @@ def _is_plain(commit: Commit) -> bool:
 
 
 def _write_rows(tx: Tx, worker: str, commits: Sequence[Commit]) -> bool:
-    """All of them, or none: False if one of them is not held, or is asked to stop."""
+    """All of them, or none: False if one of them is not held, or is asked to stop.
+
+    Looked at before anything is written: undoing a part of a transaction would cost more than all of it.
+    """
     db, now = tx.db, tx.now
-    if len(commits) == 1:
-        return db.execute(SQL["flush_keep_held"], _parameters(now, worker, commits[0])).rowcount == 1
-    alike: dict[tuple[int, int, str | None], list[int]] = {}
-    apart: list[Row] = []
+    by_epoch: dict[int, list[int]] = {}
+    alike: dict[tuple[int, str | None], list[int]] = {}
+    apart: dict[str, list[Row]] = {}
     for commit in commits:
-        advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]
-        if advance.state is not None or advance.attempt:
-            apart.append(_parameters(now, worker, commit))
+        claim, advance = commit.claim, commit.effects[0]
+        assert type(advance) is AdvanceExecution
+        by_epoch.setdefault(claim.epoch, []).append(claim.row)
+        if advance.status is _EXECUTING and advance.state is None and not advance.attempt:
+            alike.setdefault((_added(commit), advance.step), []).append(claim.row)
         else:
-            alike.setdefault((commit.claim.epoch, _added(commit), advance.step), []).append(commit.claim.row)
-    db.execute("savepoint keep")
-    written = 0
-    for (epoch, added, step), rows in alike.items():
-        asked = (step, added, now, json_ids(rows), worker, epoch)
-        written += db.execute(SQL["flush_keep_alike"], asked).rowcount
-    if apart:
-        written += db.executemany(SQL["flush_keep_held"], apart).rowcount
-    if written != len(commits):
-        db.execute("rollback to keep")
-    db.execute("release keep")
-    return written == len(commits)
+            statement, row = own_row(advance.status, 0.0, advance, claim.row, now, _added(commit))
+            apart.setdefault(statement, []).append(row)
+    for epoch, rows in by_epoch.items():
+        if db.execute(SQL["flush_held"], (json_ids(rows), worker, epoch)).fetchone()[0] != len(rows):
+            return False
+    for (added, step), rows in alike.items():
+        db.execute(SQL["flush_keep_alike"], (step, added, now, json_ids(rows)))
+    for statement, parameters in apart.items():
+        db.executemany(SQL[statement], parameters)
+    return True
+
+
+def _is_end(commit: Commit) -> bool:
+    return commit.effects[0].status is not _EXECUTING  # type: ignore[union-attr]
 
 
 def _added(commit: Commit) -> int:

@@ -25,22 +25,29 @@ set step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?
     journal_length = journal_length + ?, updated_at = ?
 where id = ?;
 
--- A kept lease whose row is as its holder left it: the fence is in the statement (`keeping`).
--- name: flush_keep_held
+-- `keeping`: how many of these rows are held, and neither cancelled nor paused.
+-- name: flush_held
+select count(*) from executions
+where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ? and lease_epoch = ?
+  and cancel_requested = 0 and paused = 0;
+
+-- One kept lease, with its fence in the statement.
+-- name: flush_keep_one
 update executions
 set step = coalesce(?, step), state = coalesce(?, state), error = null, attempt = ?, awaits = null,
     crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
     journal_length = journal_length + ?, updated_at = ?
 where id = ? and +status = 'executing' and +locked_by = ? and lease_epoch = ?
-  and cancel_requested = 0 and paused = 0;
+  and cancel_requested = 0 and paused = 0
+returning (select count(*) from signals where target_id = executions.id);
 
+-- Kept leases of rows that change alike.
 -- name: flush_keep_alike
 update executions
 set step = coalesce(?, step), error = null, attempt = 0, awaits = null,
     crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
     journal_length = journal_length + ?, updated_at = ?
-where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ? and lease_epoch = ?
-  and cancel_requested = 0 and paused = 0;
+where id in (select value from json_each(?));
 
 -- name: flush_requeue
 update executions
