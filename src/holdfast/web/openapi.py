@@ -40,7 +40,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_kind)
-    return {
+    whole = {
         "openapi": "3.1.0",
         "info": {
             "title": "Holdfast",
@@ -61,6 +61,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
             },
         },
     }
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))
+    return plain
 
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:

@@ -58,6 +58,12 @@ class PageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cursor: Cursor | None = None
 
 
+class LettersQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters."""
+
+    flow: Annotated[Text | None, Meta(description="Of this flow")] = None
+
+
 class JournalQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which events."""
 

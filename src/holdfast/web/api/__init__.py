@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.web.api import events, executions, ledger, queues, schedules, steering
+from holdfast.web.api import events, executions, ledger, models, queues, schedules, steering
 from holdfast.web.table import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -12,6 +12,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *steering.ROUTES,
     *queues.ROUTES,
     *schedules.ROUTES,
+    *models.ROUTES,
     *ledger.ROUTES,
     *events.ROUTES,
 )
