@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
 from holdfast import __version__
-from holdfast.cli.main import COMMANDS
+from holdfast.cli.main import COMMANDS, holdfast
 from tests.cli.conftest import Call
 from tests.cli.processes import HOLDFAST, environment, in_pipe, in_terminal
 
@@ -22,10 +23,15 @@ def test_help_lists_every_command_with_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "ops"])
 def test_every_command_has_help_and_the_shared_options(in_process: Call, command: str) -> None:
-    ran = in_process(command, "--help")
-    assert ran.code == 0
-    assert "--database URL" in ran.out
-    assert "--json" in ran.out
+    found = holdfast.get_command(click.Context(holdfast), command)
+    names: list[list[str]] = [[command]]
+    if isinstance(found, click.Group) and not found.invoke_without_command:
+        names = [[command, name] for name in found.commands]
+    for words in names:
+        ran = in_process(*words, "--help")
+        assert ran.code == 0
+        assert "--database URL" in ran.out, words
+        assert "--json" in ran.out, words
 
 
 def test_version(tmp_path: Path) -> None:

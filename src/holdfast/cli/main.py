@@ -21,7 +21,7 @@ from holdfast.core.errors import HoldfastError
 # In the order of `--help`: name, where it is, one line of help.
 COMMANDS: Final = {
     "demo": ("holdfast.cli.demo.command:demo_command", "Watch orders finish although their worker is killed."),
-    "dev": ("holdfast.cli.dev:dev_command", "Work on an app and show its dashboard; start again when code changes."),
+    "dev": ("holdfast.cli.dev:dev_command", "Work on an app and show its dashboard, with reload."),
     "worker": ("holdfast.cli.worker:worker_command", "Work on the executions of an app."),
     "web": ("holdfast.cli.web:web_command", "Serve the HTTP API and the dashboard."),
     "check": ("holdfast.cli.check:check_command", "Would this code go on with every workflow in flight?"),

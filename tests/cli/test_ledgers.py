@@ -1,0 +1,172 @@
+"""Whole ledgers from the command line, in real processes: verify, export, import, doctor; in a pipe and a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import answers
+from holdfast.core.status import Status
+from holdfast.store import store_from_url
+from tests.cli.conftest import Call
+from tests.cli.databases import postgres_database
+from tests.cli.desks import Desk
+from tests.cli.processes import HOLDFAST, Ran, environment, in_pipe, in_terminal
+from tests.cli.test_runs import parsed
+
+
+@pytest.fixture
+def elsewhere(backend: str, postgres_url: str, tmp_path: Path) -> Iterator[str]:
+    """Where a ledger of the other dialect can be; there is none yet."""
+    if backend == "postgres":
+        yield str(tmp_path / "elsewhere.db")
+        return
+    with postgres_database(postgres_url) as url:
+        yield url
+
+
+def piped(folder: Path, source: str, target: str, *export: str) -> tuple[Ran, Ran]:
+    """`holdfast export ... | holdfast import`, as a shell does it."""
+    give = subprocess.Popen(
+        [*HOLDFAST, "export", *export, "--database", source],
+        cwd=folder, env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    take = subprocess.run(
+        [*HOLDFAST, "import", "--json", "--database", target],
+        cwd=folder, env=environment(None), stdin=give.stdout, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert give.stdout is not None
+    assert give.stderr is not None
+    give.stdout.close()
+    told = give.stderr.read().decode()
+    give.stderr.close()
+    return Ran(give.wait(), "", told), Ran(take.returncode, take.stdout, take.stderr)
+
+
+def test_a_run_in_flight_goes_through_a_pipe_and_goes_on_once(
+    desk: Desk, elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effects = tmp_path / "effects"
+    monkeypatch.setenv("EFFECTS", str(effects))
+    run = desk.start("pay", 5, key=desk.queue)
+    gave, took = piped(tmp_path, desk.database, elsewhere, run[:16], "--pause")
+    assert parsed(took, answers.ImportAnswer) == answers.ImportAnswer(executions=1, skipped=0, live=1)
+    assert gave.code == 0
+    assert "what is live is paused here" in gave.err
+    there = Desk(elsewhere, desk.queue)
+    there.register()
+    for place in (desk, there):
+        place.run(lambda app: app.handle("pay", key=desk.queue).signal("approval", True))
+        place.work()
+    assert there.run(lambda app: app.handle("pay", key=desk.queue).result()) == "5 and 6"
+    assert effects.read_text().splitlines() == ["charged 5", "charged 6"]
+    assert desk.run(lambda app: app.handle("pay", key=desk.queue).status()) is not Status.DONE
+
+    again, refused = piped(tmp_path, desk.database, elsewhere, run)
+    assert (again.code, refused.code) == (0, 1)
+    assert "is here already" in refused.err
+    assert "what is live goes on in this ledger" not in again.err or "paused" in again.err
+
+
+def test_export_and_import_in_a_terminal(desk: Desk, elsewhere: str, tmp_path: Path) -> None:
+    run = desk.start("pay", 1)
+    file = tmp_path / "runs.jsonl"
+    told = in_terminal([*HOLDFAST, "export", run, "-o", str(file)], folder=tmp_path, database=desk.database)
+    assert "exporting 2 records" in told.plain  # progress is for people
+    assert "1 execution exported, 1 of them live\n" in told.plain
+    assert "it is done at both places" in told.plain
+    assert oct(os.stat(file).st_mode & 0o777) == "0o600"
+    answer = in_pipe([*HOLDFAST, "export", run, "-o", str(file), "--json"], folder=tmp_path, database=desk.database)
+    assert parsed(answer, answers.ExportAnswer).live == 1
+    taken = in_terminal([*HOLDFAST, "import", str(file), "--paused"], folder=tmp_path, database=elsewhere)
+    assert taken.plain.endswith("1 execution imported. What is live is paused.\n")
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines[:-1]))
+    cut = in_pipe([*HOLDFAST, "import", str(file)], folder=tmp_path, database=elsewhere)
+    assert (cut.code, cut.out) == (1, "")
+    assert "was cut off" in cut.err
+    assert in_pipe([*HOLDFAST, "import", "nowhere.jsonl"], folder=tmp_path, database=elsewhere).code == 2
+
+
+def test_verify_passes_a_sound_ledger(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
+    desk.start("double", 1)
+    report = parsed(holdfast("verify", "--json"), answers.Verified)
+    assert (report.sound, report.faults) == (True, [])
+    assert report.looked_at["execution"] >= 1
+    assert holdfast_in_terminal("verify").plain.splitlines()[-1].startswith("sound: looked at ")
+
+
+def test_verify_names_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None:
+    desk = Desk(str(tmp_path / "damaged.db"), "q")
+    run = desk.start("double", 1)
+    with closing(sqlite3.connect(desk.database)) as db, db:
+        db.execute("update executions set attempt = -1, result = null")
+    ran = in_pipe([*HOLDFAST, "verify"], folder=tmp_path, database=desk.database)
+    assert ran.code == 1
+    assert f"counters: double/{run[:8]}\n  found     its attempt is -1\n  expected  no counter is below 0" in ran.out
+    assert f"  id        {run}" in ran.out
+    assert ran.out.splitlines()[-1].startswith("2 faults: looked at 1 execution")
+    report = parsed(
+        in_pipe([*HOLDFAST, "verify", "--json"], folder=tmp_path, database=desk.database), answers.Verified, code=1
+    )
+    assert {fault.rule for fault in report.faults} == {"counters", "outcome"}
+    rules = in_pipe([*HOLDFAST, "verify", "--rules"], folder=tmp_path, database=desk.database)
+    assert "at most one row occupies a unique key" in rules.out
+
+
+def test_doctor_finds_a_healthy_ledger_healthy(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
+    desk.register()
+    is_postgres = desk.database.startswith("postgresql")
+    # The server of the tests gives up what only a crash of the machine would need.
+    found = parsed(holdfast("doctor", "--json"), answers.Diagnosis, code=1 if is_postgres else 0)
+    unsafe = {"fsync", "full_page_writes", "synchronous_commit"} if is_postgres else set()
+    assert {check.name for check in found.checks if check.level == "bad"} <= unsafe
+    assert found.healthy is not is_postgres
+    names = {check.name for check in found.checks}
+    store = {"journal_mode", "synchronous", "file system", "free space"}
+    if is_postgres:
+        store = {"PostgreSQL", "fsync", "synchronous_commit", "autovacuum", "pooling", "vacuum", "role"}
+    assert names >= store | {"holdfast", "database", "connection", "schema", "clock", "indexes", "lag", "stranded"}
+    screen = holdfast_in_terminal("doctor")
+    assert screen.plain.startswith("ok    holdfast")
+
+
+def test_doctor_sees_what_is_missing_late_and_stranded(tmp_path: Path) -> None:
+    desk = Desk(str(tmp_path / "sick.db"), "q")
+    desk.start("double", 1)
+    with closing(sqlite3.connect(desk.database)) as db, db:
+        db.execute("drop index executions_pick")
+        db.execute("update executions set status = 'stranded', ended_at = null, result = null")
+    ran = in_pipe([*HOLDFAST, "doctor"], folder=tmp_path, database=desk.database)
+    assert ran.code == 1
+    assert "bad   indexes" in ran.out
+    assert "missing: executions_pick" in ran.out
+    assert "warn  stranded" in ran.out
+
+
+def test_a_dead_worker_and_a_late_queue_are_told(tmp_path: Path) -> None:
+    desk = Desk(str(tmp_path / "late.db"), "q")
+    desk.start("pay", 1)
+
+    async def fall_behind() -> None:
+        store = store_from_url(desk.database)
+        await store.open()
+        await store.register_worker("gone", host="h", pid=1, queues=["q"], lease_seconds=0)
+        await store.close()
+
+    asyncio.run(fall_behind())
+    with closing(sqlite3.connect(desk.database)) as db, db:
+        db.execute("update executions set status = 'executing', locked_by = 'gone', wake_at = null")
+    ran = in_pipe([*HOLDFAST, "doctor"], folder=tmp_path, database=desk.database)
+    assert (ran.code, "warn  dead workers" in ran.out) == (0, True)
+    with closing(sqlite3.connect(desk.database)) as db, db:
+        db.execute("update executions set status = 'runnable', locked_by = null, eligible_at = 0")
+    ran = in_pipe([*HOLDFAST, "doctor"], folder=tmp_path, database=desk.database)
+    assert "no live worker serves it: start one" in ran.out
