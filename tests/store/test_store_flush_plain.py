@@ -1,0 +1,105 @@
+"""Commits that only go on or end: together they do what each does alone, and an odd one is odd alone (ruling E1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.core.status import Status
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, Effect
+from holdfast.store.values import EndOf, ExecutionClaim, ExecutionView, NewSignal
+from holdfast.testing.hand import Hand, done, fail, keep, promise_of, row, strand
+
+MANY = 40  # more than one statement's worth of segments
+GO_ON = AdvanceExecution(status=Status.EXECUTING)
+
+
+def segment(first: int, count: int) -> AppendJournal:
+    return AppendJournal(first, count, f'{{"v":1,"patches":{{}},"events":[],"first":{first}}}')
+
+
+def effects_of(number: int) -> tuple[Effect, ...]:
+    """A little of everything that is plain."""
+    shapes: tuple[tuple[Effect, ...], ...] = (
+        (GO_ON, segment(0, 5)),
+        (GO_ON, segment(0, 4)),
+        (keep("other"), segment(0, 5)),
+        (keep("other", '{"n": 1}'),),
+        (GO_ON,),
+        (done('{"r": 1}'), segment(0, 2)),
+        (fail(),),
+    )
+    return shapes[number % len(shapes)]
+
+
+def facts(view: ExecutionView) -> tuple[object, ...]:
+    return (
+        *(view.status, view.step, view.state, view.result, view.error, view.attempt, view.crashes, view.revision),
+        *(view.locked_by, view.awaits, view.journal_length, view.ended_at is None, view.lease_epoch),
+    )
+
+
+async def _claims(hand: Hand, keys: Sequence[str]) -> list[ExecutionClaim]:
+    await hand.insert(*(row(key) for key in keys))
+    return await hand.pick(len(keys))
+
+
+async def test_plain_commits_do_together_what_each_does_alone(hand: Hand) -> None:
+    keys = [f"{number:02}" for number in range(2 * MANY)]
+    claims = await _claims(hand, keys)
+    for number, claim in enumerate(claims[:MANY]):
+        assert (await hand.commit(claim, *effects_of(number))).applied
+    flushed = await hand.flush(*(Commit(claim, effects_of(number)) for number, claim in enumerate(claims[MANY:])))
+    assert all(receipt.applied for receipt in flushed.receipts)
+    for alone, together, receipt in zip(claims[:MANY], claims[MANY:], flushed.receipts, strict=True):
+        one, other = await hand.view(alone), await hand.view(together)
+        assert facts(one) == facts(other)
+        assert other.status is receipt.status
+        assert other.revision == together.revision + 1
+        assert await hand.store.journal(alone.promise) == await hand.store.journal(together.promise)
+
+
+@pytest.mark.parametrize("oddity", ["lost", "cancelled", "paused", "signalled"])
+async def test_an_odd_row_among_plain_ones_is_the_only_odd_one(hand: Hand, oddity: str) -> None:
+    claims = await _claims(hand, ["a", "b", "c"])
+    odd = claims[1]
+    match oddity:
+        case "lost":
+            odd.epoch -= 1
+        case "cancelled":
+            await hand.store.cancel([odd.promise], cascade=False)
+        case "paused":
+            await hand.store.pause(odd.promise, True)
+        case _:
+            await hand.store.deliver([NewSignal(odd.promise, "hello", "1")])
+    flushed = await hand.flush(*(Commit(claim, (GO_ON, segment(0, 3))) for claim in claims))
+    first, second, third = flushed.receipts
+    for receipt, claim in ((first, claims[0]), (third, claims[2])):
+        assert (receipt.applied, receipt.status, receipt.inbox_count) == (True, Status.EXECUTING, 0)
+        view = await hand.view(claim)
+        assert (view.revision, view.journal_length) == (claim.revision + 1, 3)
+    assert second.applied is (oddity != "lost")
+    assert second.cancel_requested is (oddity == "cancelled")
+    assert second.inbox_count == (1 if oddity == "signalled" else 0)
+    view = await hand.view(odd)
+    assert view.status is (Status.RUNNABLE if oddity == "paused" else Status.EXECUTING)
+    assert view.revision == odd.revision + (0 if oddity == "lost" else 1)
+    assert len(await hand.store.journal(odd.promise)) == (0 if oddity == "lost" else 1)
+
+
+async def test_endings_are_told_of_what_has_ended_and_of_what_is_not_there(hand: Hand) -> None:
+    claims = await _claims(hand, ["a", "b", "c", "d"])
+    await hand.commit(claims[0], done('{"r": 1}'))
+    await hand.commit(claims[1], strand('{"type": "X", "message": "m"}'))
+    await hand.commit(claims[2], GO_ON)
+    asked = [claim.promise for claim in claims]
+    ends = {end.promise: end for end in await hand.store.endings([*asked, promise_of("nobody")])}
+    assert ends == {
+        claims[0].promise: EndOf(claims[0].promise, Status.DONE, '{"r": 1}'),
+        claims[1].promise: EndOf(claims[1].promise, Status.STRANDED, None, '{"type": "X", "message": "m"}'),
+        promise_of("nobody"): EndOf(promise_of("nobody"), None),
+    }
+    assert await hand.store.endings([]) == []
+    thousand = [promise_of(f"none-{number}") for number in range(1_000)]
+    assert {end.promise for end in await hand.store.endings(thousand)} == set(thousand)
