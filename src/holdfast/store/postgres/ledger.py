@@ -62,8 +62,12 @@ class Ledger:
     async def open(self) -> None:
         await self._connections.close()
         self._connections = Connections(self._address, max(1, self._size - 1))
-        async with self._connections.any("open the ledger") as connection:
-            await migrate(connection, self._schema)
+        try:
+            async with self._connections.any("open the ledger") as connection:
+                await migrate(connection, self._schema)
+        except BaseException:
+            await self._connections.close()  # nobody closes what was never open
+            raise
 
     async def close(self) -> None:
         for ear in list(self._ears):
