@@ -49,6 +49,7 @@ class Settle(Struct, frozen=True, gc=False):
     children: tuple[NewExecution, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
     threshold: int = 0
+    onward: bool = False  # the first child takes the place of the message's own row, and its lease
 
 
 class EndJob(Struct, frozen=True, gc=False):

@@ -205,6 +205,7 @@ class Collated(Struct, frozen=True, gc=False):
     guid_ledger: int
     ordinal: int
     closed: bool = False  # this very commit brought the job's semaphore to its threshold
+    onward: bool = False  # the claim's row is that of the first child now
 
 
 class Receipt(Struct, gc=False):

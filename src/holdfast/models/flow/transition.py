@@ -45,13 +45,13 @@ from holdfast.models.flow.ending import end_of, job_ending
 from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.job import FlowJob
 from holdfast.models.flow.looking import Looking
-from holdfast.models.flow.message import Letterhead, job_of, read_message
+from holdfast.models.flow.message import Letterhead, job_of, message_promise, read_message
 from holdfast.models.flow.outcome import ABANDONED, Outcome, failed, read_outcome, succeeded
 from holdfast.models.flow.settling import settle
 from holdfast.models.flow.work import arguments, current_of, inputs_of, retry_delay, run_once
 from holdfast.store.effects import AdvanceExecution, ConsumeSignals, Effect, SpawnExecutions
-from holdfast.store.flows import CLOSE, LEG1, LEG2, WORK, Collate, Look, LookKey
-from holdfast.store.values import Collated, ExecutionClaim, Receipt
+from holdfast.store.flows import CLOSE, LEG1, LEG2, WORK, Collate, Look, LookKey, Settle
+from holdfast.store.values import Collated, ExecutionClaim, NewExecution, Receipt
 
 PUT_BACK_SECONDS = 0.1  # a response that came before Leg1 committed (ruling A5)
 
@@ -72,8 +72,34 @@ class Transition:
         self._engine = engine
         self._looking = looking
         self._job = job_of(claim.promise)
+        self._next: NewExecution | None = None  # a child that goes on in this row
+        self._began, self._hops = engine.now(), 0
 
     async def go(self) -> None:
+        look: Look | None = None
+        while await self._open():
+            if look is None:
+                look = await self._look()
+                if look is None:
+                    return
+                if look.state != self._claim.state:  # a child had taken the row over when the answer was lost
+                    guid = read_message(look.state).guid(self._job)
+                    self._turn_to(message_promise(self._job, guid), look.step, look.state)
+                    look = None
+                    continue
+            try:
+                await self._enter(look)
+            except _LookAgain:
+                look = None
+                continue
+            except _Lost:
+                return
+            if self._next is None:
+                return
+            look = self._go_on(self._next)
+
+    async def _open(self) -> bool:
+        """Read what the message says; False: it cannot be read, and is a dead letter now."""
         try:
             self._message = read_message(self._claim.state)
             self._dimension = Dimension.parse(self._message.dimension)
@@ -85,24 +111,31 @@ class Transition:
                 "has it, or give the changed flow a new version"
             )
             await self._strand(known)
-            return
+            return False
         except (msgspec.MsgspecError, HoldfastError, ValueError) as error:
             await self._strand(HoldfastError(f"this message of {self._flow.name} cannot be read: {error}"))
-            return
-        while True:
-            key = LookKey(
-                self._claim.row, self._claim.parent_row or 0, self._node.name, self._message.dimension, self._guid
-            )
-            look = await self._looking.look(self._engine.store, key)
-            if look is None:
-                return
-            try:
-                await self._enter(look)
-            except _LookAgain:
-                continue
-            except _Lost:
-                return
-            return
+            return False
+        return True
+
+    async def _look(self) -> Look | None:
+        job = self._claim.parent_row or 0
+        key = LookKey(self._claim.row, job, self._node.name, self._message.dimension, self._guid)
+        return await self._looking.look(self._engine.store, key)
+
+    def _go_on(self, child: NewExecution) -> Look | None:
+        """The row is the child's now. A Leg1 that was published just now has an empty ledger: no need to look."""
+        self._next = None
+        self._hops += 1
+        self._turn_to(child.promise, child.step, child.state)
+        if child.step != LEG1:
+            return None
+        return Look(LEG1, child.state, Status.DELEGATED, self._is_cancelled, 1, 0, None, None, None)
+
+    def _turn_to(self, promise: bytes, step: str, state: str) -> None:
+        claim = self._claim
+        claim.promise, claim.step, claim.state = promise, step, state
+        claim.attempt = claim.crashes = claim.barrier_round = claim.next_child = 0
+        claim.inbox, claim.awaits, claim.timed_out, claim.children_ready = (), None, False, False
 
     async def _enter(self, look: Look) -> None:
         try:
@@ -142,7 +175,9 @@ class Transition:
         decision = receive_leg1(self._node.name, self._ledger, record=self._record, job=self._phase)
         match decision:
             case RunLeg1():
-                await self._commit(_stay(LEG1), add=LEG1_ATTEMPTS.weight)
+                entered = await self._commit(_stay(LEG1), add=LEG1_ATTEMPTS.weight)
+                if entered.ledger != decision.activity.value:  # there was more on it than was known
+                    raise _LookAgain
                 if self._is_cancelled:
                     await self._leg1()
                 elif not await self._waits(LEG1_DONE.weight):
@@ -367,8 +402,19 @@ class Transition:
             self._claim.priority,
         )
         settled = settle(self._flow.graph, self._node, self._dimension, index, self._outcome, head)
+        if self._may_go_on(settled):
+            settled = msgspec.structs.replace(settled, onward=True)
         collated = await self._mark(CHILDREN_SPAWNED.weight, failure=dropped, settle=settled, acknowledge=True)
+        if collated.onward:
+            self._next = settled.children[0]
         return collated.closed
+
+    def _may_go_on(self, settled: Settle) -> bool:
+        """Whether the first child may run here and now, in this message's row: no insert, no pick, no delete."""
+        claim, children = self._claim, settled.children
+        if not children or children[0].queue != claim.queue:
+            return False
+        return self._engine.may_keep(claim, self._hops, self._began)
 
     async def _step_completion(self, dropped: str | None) -> None:
         """Step 3: the completion task, and the end of the job with all that rides on it (ruling A11).

@@ -23,6 +23,7 @@ class Collation:
         self.steps: list[tuple[int, int, Collate]] = []  # position, job, effect
         self._arrivals: list[tuple[int, Arrival, int | None]] = []  # with the place of its message in `_children`
         self._children: list[tuple[int, NewExecution]] = []
+        self._onward: dict[int, int] = {}  # by position: the place of the child that takes the row over
         for position, commit in enumerate(ordered, 1):
             for effect in commit.effects[1:]:
                 if type(effect) is Collate:
@@ -35,6 +36,8 @@ class Collation:
     def _publish(self, position: int, effect: Collate) -> None:
         if effect.settle is None:
             return
+        if effect.settle.onward:
+            self._onward[position] = len(self._children)
         self._children += [(position, child) for child in effect.settle.children]
         for arrival in effect.settle.arrivals:
             if arrival.message is None:
@@ -89,6 +92,9 @@ class Collation:
             unset([arrival.value for arrival in arrivals]),
             [arrival.needed for arrival in arrivals],
             [None if at is None else place[at] for _, _, at in self._arrivals],
+            [place[self._onward[position]] if position in self._onward else None for position, _, _ in self.steps]
+            if self._onward
+            else [],
             [self._children[at][0] for at in order],
             *execution_columns(children, order),
         ]
@@ -105,13 +111,13 @@ class Collation:
 
     def read(self, answer: Row, order: Sequence[int], receipts: Sequence[Receipt]) -> None:
         """Complete the receipts of the commits whose fence held."""
-        closed, gone = set(answer["closed"] or ()), set(answer["gone"] or ())
+        closed, gone, onward = (set(answer[name] or ()) for name in ("closed", "gone", "onward"))
         for position, ledger, guid_ledger, ordinal in zip(
             answer["positions"], answer["ledgers"], answer["guid_ledgers"], answer["ordinals"], strict=False
         ):
             receipt = receipts[order[position - 1]]
             if receipt.applied:
-                receipt.collated = Collated(ledger, guid_ledger, ordinal, position in closed)
+                receipt.collated = Collated(ledger, guid_ledger, ordinal, position in closed, position in onward)
                 if position in gone:
                     receipt.status = Status.DONE
         for position in answer["routed"] or ():

@@ -50,29 +50,37 @@ def collate(tx: Tx, job: int, row: int, effect: Collate, receipt: Receipt) -> En
         ordinal, guid_ledger = db.execute(SQL["flow_guid"], values).fetchone()
     if effect.failure is not None:
         db.execute(SQL["flow_fail"], (job, effect.guid, effect.activity, effect.dimension, effect.failure))
+    onward = False
     if effect.settle is not None:
-        closed = _settle(tx, job, effect.guid, effect.settle)
+        onward = effect.settle.onward and _go_on(tx, row, effect.settle.children[0])
+        closed = _settle(tx, job, effect.guid, effect.settle, is_first_published=onward)
         guid_ledger += JOB_CLOSED.weight if closed else 0
-    receipt.collated = Collated(ledger, guid_ledger, ordinal, closed)
+    receipt.collated = Collated(ledger, guid_ledger, ordinal, closed, onward)
     ended = None if effect.end is None else _end(tx, job, effect.end)
-    if effect.acknowledge and not closed:
+    if effect.acknowledge and not closed and not onward:
         db.execute(SQL["flow_acknowledge"], (row,))
         receipt.status = Status.DONE
     return ended
 
 
-def _settle(tx: Tx, job: int, guid: bytes, settle: Settle) -> bool:
+def _settle(tx: Tx, job: int, guid: bytes, settle: Settle, *, is_first_published: bool) -> bool:
     """Step 2 (section 12): whether it closed the job."""
     published = [*settle.children]
     for arrival in settle.arrivals:
         message = _arrive(tx, job, arrival)
         if message is not None:
             published.append(message)
-    if published:
-        _publish(tx, job, published)
+    if len(published) > is_first_published:
+        _publish(tx, job, published[is_first_published:])
     move = (job, JOB_SEMAPHORE, "", len(published) - 1, settle.threshold, guid, JOB_CLOSED.weight)
     (status,) = tx.db.execute(SQL["set_status_and_collate"], move).fetchone()
     return bool(status == settle.threshold)
+
+
+def _go_on(tx: Tx, row: int, child: NewExecution) -> bool:
+    """The message is acknowledged and its first child published, in one row; False: the child is there already."""
+    values = (child.promise, child.step, child.state, tx.now, tx.now, row)
+    return tx.db.execute(SQL["flow_onward"], values).rowcount > 0
 
 
 def _arrive(tx: Tx, job: int, arrival: Arrival) -> NewExecution | None:

@@ -251,11 +251,11 @@ class _Batch:
         self._count_inboxes()
 
     def _collate(self) -> None:
+        others, self.tx.work = self.tx.work, False
         for job, row, effect, receipt in self._collations:
             ended = collating.collate(self.tx, job, row, effect, receipt)
             if receipt.status is Status.DONE:
                 self._live.pop(row, None)
-            self.woke |= effect.settle is not None
             if ended is None:
                 continue
             self._ended.append(ended.job)
@@ -264,6 +264,8 @@ class _Batch:
                     self._barriers[ended.parent, ended.parent_round] += 1
                 if ended.reports:
                     self._reports.append((ended.job, ended.parent))
+        self.woke |= self.tx.work  # messages were published
+        self.tx.work |= others
 
     def _count_inboxes(self) -> None:
         db, live = self.tx.db, self._live

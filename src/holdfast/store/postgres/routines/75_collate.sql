@@ -23,14 +23,14 @@ create or replace function {schema}.collate_1(
   p_settles boolean[], p_threshold bigint[], p_end_status text[], p_end_result json[], p_end_error json[],
   p_awaits text[], p_acknowledge boolean[],
   p_arrival_ord int[], p_arrival_activity text[], p_arrival_dimension text[], p_arrival_source text[],
-  p_arrival_value json[], p_arrival_needed bigint[], p_arrival_child int[], p_child_ord int[],
+  p_arrival_value json[], p_arrival_needed bigint[], p_arrival_child int[], p_onward int[], p_child_ord int[],
   p_promise bytea[], p_kind text[], p_name text[], p_version int[], p_handler bigint[], p_first_step text[],
   p_first_state json[], p_input_hash text[], p_queue text[], p_priority int[], p_partition_key text[],
   p_start_delay double precision[], p_at timestamptz[], p_unique_key bytea[], p_unique_scope text[],
   p_child_digest text[], p_attributes json[], p_paused boolean[], p_idempotency_key text[], p_reports boolean[],
   p_cleans_up boolean[], p_deadline double precision[], p_rank int[],
   out positions int[], out ledgers bigint[], out guid_ledgers bigint[], out ordinals int[], out closed int[],
-  out gone int[], out routed int[], out woke boolean, out ended boolean
+  out gone int[], out onward int[], out routed int[], out woke boolean, out ended boolean
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -42,6 +42,7 @@ declare
   v_filled int[] := '{}';   -- children that joins publish now
   v_filled_ord int[] := '{}';
   v_only int[];
+  v_published int[];
   v_jobs bigint[];
   v_gone bigint[];
   v_ended bigint[];
@@ -176,7 +177,24 @@ begin
   v_only := array(
     select c.at::int from unnest(p_child_ord) with ordinality c(ord, at)
     where c.ord <> all (v_fenced) and (c.at <> all (array_remove(p_arrival_child, null)) or c.at = any (v_filled)));
-  v_only := array(select o from unnest(v_only) o order by o);
+  v_published := v_only;
+  onward := '{}';
+  if cardinality(p_onward) > 0 then
+    -- A message is acknowledged and its first child published in one row, under the lease that it has.
+    with turned as (
+      update {schema}.executions e set
+        promise = p_promise[c.child], step = p_first_step[c.child], state = p_first_state[c.child], attempt = 0,
+        crashes = 0, awaits = null, error = null, timed_out = false, children_ready = false, barrier_round = 0,
+        next_child = 0, inserted_at = v_now, started_at = v_now
+      from unnest(p_ord, p_onward) c(ord, child)
+      where c.child is not null and c.ord <> all (v_fenced) and e.id = p_id[c.ord]
+        and not exists (select from {schema}.executions x where x.promise = p_promise[c.child])
+      returning c.ord, c.child
+    )
+    select coalesce(array_agg(ord), '{}') as ords, coalesce(array_agg(child), '{}') as children into v from turned;
+    onward := v.ords;
+    v_only := array(select o from unnest(v_only) o where o <> all (v.children));
+  end if;
   if v_only <> '{}' then
     perform {schema}.insert_1(
       p_promise, p_kind, p_name, p_version, p_handler, p_first_step, p_first_state, p_input_hash, p_queue, p_priority,
@@ -205,7 +223,7 @@ begin
       from unnest(p_ord, p_job, p_guid, p_settles, p_threshold)
         with ordinality c(ord, job, guid, settles, threshold, at)
       left join (
-        select p_child_ord[o] as ord, count(*) as published from unnest(v_only) o group by p_child_ord[o]
+        select p_child_ord[o] as ord, count(*) as published from unnest(v_published) o group by p_child_ord[o]
       ) p on p.ord = c.ord
       cross join lateral (select coalesce(p.published, 0) as published) n
       where c.settles and c.ord <> all (v_fenced)
@@ -276,7 +294,7 @@ begin
 
   select array_agg(p_id[c.ord]), array_agg(c.ord) into v_gone, gone
   from unnest(p_ord, p_acknowledge) c(ord, is_over)
-  where c.is_over and c.ord <> all (v_fenced) and c.ord <> all (closed);
+  where c.is_over and c.ord <> all (v_fenced) and c.ord <> all (closed) and c.ord <> all (onward);
   if v_gone is not null then
     delete from {schema}.executions where id = any (v_gone) and kind = 'message';
     delete from {schema}.signals where target_id = any (v_gone);
@@ -312,7 +330,7 @@ create or replace function {schema}.flush_flows_1(
   p_settles boolean[], p_threshold bigint[], p_end_status text[], p_end_result json[], p_end_error json[],
   p_awaits text[], p_acknowledge boolean[],
   p_arrival_ord int[], p_arrival_activity text[], p_arrival_dimension text[], p_arrival_source text[],
-  p_arrival_value json[], p_arrival_needed bigint[], p_arrival_child int[], p_child_ord int[],
+  p_arrival_value json[], p_arrival_needed bigint[], p_arrival_child int[], p_onward int[], p_child_ord int[],
   p_promise bytea[], p_kind text[], p_name text[], p_version int[], p_handler bigint[], p_first_step text[],
   p_first_state json[], p_input_hash text[], p_queue text[], p_priority int[], p_partition_key text[],
   p_start_delay double precision[], p_at timestamptz[], p_unique_key bytea[], p_unique_scope text[],
@@ -321,7 +339,7 @@ create or replace function {schema}.flush_flows_1(
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
   out inbox int[], out inbox_count int[], out at timestamptz,
   out positions int[], out ledgers bigint[], out guid_ledgers bigint[], out ordinals int[], out closed int[],
-  out gone int[], out routed int[], out ended boolean
+  out gone int[], out onward int[], out routed int[], out ended boolean
 ) language plpgsql as $$
 declare
   v record;
@@ -338,7 +356,7 @@ begin
     p_own_id, v.fenced, p_open_ord, p_open_count, p_ord, p_job, p_activity, p_dimension, p_guid, p_wave, p_add, p_mark,
     p_guid_add, p_response, p_failure, p_settles, p_threshold, p_end_status, p_end_result, p_end_error, p_awaits,
     p_acknowledge, p_arrival_ord, p_arrival_activity, p_arrival_dimension, p_arrival_source, p_arrival_value,
-    p_arrival_needed, p_arrival_child, p_child_ord, p_promise, p_kind, p_name, p_version, p_handler, p_first_step,
+    p_arrival_needed, p_arrival_child, p_onward, p_child_ord, p_promise, p_kind, p_name, p_version, p_handler, p_first_step,
     p_first_state, p_input_hash, p_queue, p_priority, p_partition_key, p_start_delay, p_at, p_unique_key,
     p_unique_scope, p_child_digest, p_attributes, p_paused, p_idempotency_key, p_reports, p_cleans_up, p_deadline,
     p_rank);
@@ -356,6 +374,7 @@ begin
   ordinals := w.ordinals;
   closed := w.closed;
   gone := w.gone;
+  onward := w.onward;
   routed := w.routed;
   ended := w.ended;
 end $$;
