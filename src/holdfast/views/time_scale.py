@@ -23,7 +23,7 @@ FOLD_SHARE = 0.3
 # Nothing is folded where the work is this share of the whole: it can be seen as it is.
 FOLD_BELOW = 0.08
 # A stretch is marked as folded from this factor on; less deceives nobody.
-FOLD_SHOWN = 1.5
+FOLD_SHOWN = 4.0
 
 # Of several things at once, the first one is what the run was about.
 PRECEDENCE = (

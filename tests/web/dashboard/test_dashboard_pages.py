@@ -1,0 +1,121 @@
+"""Every page on both stores: the SQL behind it is another, what it shows is the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest_asyncio
+from tests.web.kit import Box, Shop, client
+
+from holdfast import RetryPolicy
+from holdfast.web.server import build
+
+
+@pytest_asyncio.fixture
+async def pages(shop: Shop) -> AsyncIterator[httpx.AsyncClient]:
+    async with client(build(shop.app)) as made:
+        yield made
+
+
+async def shown(pages: httpx.AsyncClient, path: str) -> str:
+    answer = await pages.get(path)
+    assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:300]}"
+    return answer.text
+
+
+async def test_lists_show_what_the_ledger_holds(shop: Shop, pages: httpx.AsyncClient) -> None:
+    order = await shop.order.options(attributes={"customer": 17}).start(5)
+    parcel = await shop.parcel.start(Box(3))
+    broken = await shop.broken.start("<b>torn</b>")
+    await shop.work()
+    for path, texts in {
+        "/": ["Throughput", "&lt;b&gt;torn"],
+        "/executions": [order.id.short, parcel.id.short, broken.id.short],
+        "/executions?status=failed": [broken.id.short],
+        "/executions?q=customer%3D17": [order.id.short],
+        "/executions?kind=machine": [parcel.id.short],
+        "/dead-letters": [broken.id.short, "Retry"],
+        "/dead-letters?status=stranded": ["No dead letters"],
+        "/machines": ["Parcel"],
+        "/machines/Parcel": ["from its code", "send"],
+        "/queues": ["default"],
+        "/schedules": ["daily", "0 6 * * *"],
+        "/workers": ["alive"],
+        "/flows": ["No flow is known"],
+        "/batches": ["No batch was started"],
+    }.items():
+        text = await shown(pages, path)
+        assert [wanted for wanted in texts if wanted not in text] == [], path
+
+
+async def test_an_execution_is_found_by_a_prefix_and_shows_its_life(shop: Shop, pages: httpx.AsyncClient) -> None:
+    order = await shop.order.options(key="k-1").start(5)
+    parcel = await shop.parcel.start(Box(3))
+    await shop.work()
+    moved = await pages.get(f"/executions/{order.id.short}")
+    assert moved.headers["location"] == f"/executions/{order.id}"
+    text = await shown(pages, f"/executions/{order.id}")
+    for wanted in ("charge", "ship", "Send signal", "k-1", "InvokeCompleted", "Fork after this"):
+        assert wanted in text, wanted
+    text = await shown(pages, f"/executions/{parcel.id}")
+    for wanted in ("Next → send", "State diagram", "pack"):
+        assert wanted in text, wanted
+    found = await pages.get("/executions", params={"q": f"{order.label}"})
+    assert found.headers["location"] == f"/executions/{order.id}"
+
+
+async def test_forms_steer_a_run(shop: Shop, pages: httpx.AsyncClient) -> None:
+    order = await shop.order.start(5)
+    await shop.work()
+
+    async def post(action: str, **form: str) -> str:
+        answer = await pages.post(f"/executions/{order.id}/{action}", data=form)
+        assert answer.status_code == 303, answer.text
+        return answer.headers["location"]
+
+    await post("pause")
+    assert "s-paused" in await shown(pages, f"/executions/{order.id}")
+    await post("resume")
+    await post("signal", name="ship", payload='"now"')
+    await shop.work()
+    assert (await order.status()).value == "done"
+    fork = await post("fork", at="0")
+    assert fork != f"/executions/{order.id}"
+    await post("cancel", cascade="yes")  # it has ended: nothing happens
+    assert (await order.status()).value == "done"
+    await post("explode")
+    assert "there is no action" in await shown(pages, f"/executions/{order.id}")
+
+
+async def test_jobs_and_runs_are_drawn(shop: Shop, pages: httpx.AsyncClient) -> None:
+    flow = shop.app.flow("flow")
+
+    @flow.activity(name="double")
+    async def double(number: int) -> int:
+        return number * 2
+
+    @flow.activity(name="show", after=double)
+    async def show(number: int) -> str:
+        return f"<i>{number}</i>"
+
+    @shop.app.batch(name="half", chunk=4, retry=RetryPolicy(max_attempts=1))
+    async def half(number: int) -> float:
+        return 1 / (number % 5)
+
+    await shop.app.register()
+    job: Any = await flow.start(4)
+    run: Any = await half.start(range(12))
+    await run.fed()
+    await shop.work()
+    text = await shown(pages, f"/executions/{job.id}")
+    for wanted in ("double", "&lt;i&gt;8", "children spawned", "Semaphore"):
+        assert wanted in text, wanted
+    assert "flow" in await shown(pages, "/flows/flow")
+    text = await shown(pages, f"/executions/{run.id}")
+    for wanted in ("ZeroDivisionError", "Run them again", "committed in order"):
+        assert wanted in text, wanted
+    assert "half" in await shown(pages, "/batches")
+    again = await pages.post(f"/executions/{run.id}/retry-failed")
+    assert "takes the failed items of the other one again" in await shown(pages, again.headers["location"])
