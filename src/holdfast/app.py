@@ -61,6 +61,7 @@ DEFAULT_DATABASE: Final = "holdfast.db"
 
 M = TypeVar("M", bound=Machine[Any])
 L = TypeVar("L", bound=Callable[..., Any])
+K = TypeVar("K", bound=Callable[[HookEvent], Any])
 StateT = TypeVar("StateT")
 ItemT = TypeVar("ItemT")
 P = ParamSpec("P")
@@ -383,16 +384,18 @@ class App:
         self._observers.append(observer)
         self._connection.observer = observer if len(self._observers) == 1 else Observers(self._observers)
 
-    def on(
-        self, event: Occasion, function: Callable[[HookEvent], Any] | None = None, /, *, name: str | None = None
-    ) -> Any:
+    @overload
+    def on(self, event: Occasion, function: K, /, *, name: str | None = None) -> K: ...
+    @overload
+    def on(self, event: Occasion, /, *, name: str | None = None) -> Callable[[K], K]: ...
+    def on(self, event: Occasion, function: K | None = None, /, *, name: str | None = None) -> K | Callable[[K], K]:
         """Call a function when an execution has `failed`, was `stranded`, or a message of a flow `dead_lettered`.
 
         As a decorator too: `@app.on("failed")`. At least once each, by one worker at a time, in the order of time;
         the ledger keeps how far it has come under `name`, by default the function's.
         """
 
-        def declare(function: Callable[[HookEvent], Any]) -> Callable[[HookEvent], Any]:
+        def declare(function: K) -> K:
             self._add_hook(function_hook(event, function, name))
             return function
 

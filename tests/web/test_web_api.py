@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ from tests.web.kit import Shop, client
 from holdfast import Status
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.web.api import ROUTES
-from holdfast.web.openapi import document
+from holdfast.web.openapi import document, markdown
 from holdfast.web.server import build
 
 API = "/api/v1"
@@ -217,3 +218,8 @@ def test_the_document_names_every_route_once_and_is_plain_json() -> None:
     named = [operation["operationId"] for path in whole["paths"].values() for operation in path.values()]
     assert sorted(named) == sorted(route.name for route in ROUTES)
     assert whole["openapi"].startswith("3.1")
+
+
+def test_the_documentation_has_the_table_of_routes() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "http-api.md"
+    assert markdown(ROUTES) in page.read_text(encoding="utf-8")

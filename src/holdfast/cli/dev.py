@@ -68,6 +68,7 @@ def _say(call: Invocation, text: str) -> None:
 
 async def _work_and_serve(call: Invocation, app: App, settings: WorkerSettings, host: str, port: int) -> int:
     try:
+        from holdfast.telemetry.meters import meters
         from holdfast.web.server import serve
     except ImportError as error:
         raise CommandError(
@@ -82,6 +83,7 @@ async def _work_and_serve(call: Invocation, app: App, settings: WorkerSettings, 
         sys.stdout.flush()
 
     try:
+        app.observe(meters())
         worker = await app.make_worker(settings)
         working = asyncio.ensure_future(worker.run())
         serving = asyncio.ensure_future(serve(app, host=host, port=port, handle_signals=False, on_up=up))

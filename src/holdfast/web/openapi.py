@@ -11,7 +11,6 @@ import msgspec
 from holdfast import __version__
 from holdfast.web.problems import MEDIA_TYPE, ProblemDocument
 from holdfast.web.requests import IdPrefix, QueueName
-from holdfast.web.security import Role
 from holdfast.web.table import EVENT_STREAM, JSON, PREFIX, Route
 
 _REF: Final = "#/components/schemas/{name}"
@@ -150,6 +149,10 @@ def _responses(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     return responses
 
 
-def roles(routes: Sequence[Route]) -> dict[str, Role | None]:
-    """The role of each route, by its name."""
-    return {route.name: route.role for route in routes}
+def markdown(routes: Sequence[Route]) -> str:
+    """The table of routes in the documentation."""
+    lines = ["| method and path | role | |", "|---|---|---|"]
+    for route in routes:
+        role = "" if route.role is None else route.role.word
+        lines.append(f"| `{route.method} {route.path}` | {role} | {route.summary} |")
+    return "\n".join(lines)
