@@ -1,6 +1,10 @@
 """A worker and the HTTP API in one process: start, watch live, signal; and a hook that hears of failures.
 
-python examples/http_api.py
+It prints:
+
+    5 paid, shipped by Ann
+    order failed
+    "charge failed: ValueError: nothing to charge"
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ async def test_a_stranded_run_is_told_as_stranded(shop: Shop) -> None:
 def test_what_is_no_occasion_and_what_is_declared_twice_is_refused() -> None:
     app = App("twice", "unused.db")
     with pytest.raises(InvalidArgumentError, match="failed, stranded, dead_lettered"):
-        app.on("done", print)  # type: ignore[arg-type]
+        app.on("done", print)  # type: ignore[call-overload]
     app.on("failed", print, name="a")
     with pytest.raises(ConfigurationError, match="declared twice"):
         app.on("failed", print, name="a")
