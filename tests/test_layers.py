@@ -37,6 +37,7 @@ STORE_CONTRACT = {
     "holdfast.store.effects",
     "holdfast.store.flows",
     "holdfast.store.values",
+    "holdfast.store.watching",
 }
 
 IMPURE_MODULES = {
