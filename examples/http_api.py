@@ -15,7 +15,7 @@ import json
 import httpx
 
 from holdfast import App, Context, RetryPolicy
-from holdfast.models.hooks import HookEvent
+from holdfast.telemetry import HookEvent
 from holdfast.web.server import serve
 
 app = App("shop")

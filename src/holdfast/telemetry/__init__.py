@@ -3,9 +3,9 @@
     meters     Prometheus counters and histograms of what workers of this process do
     tracing    OpenTelemetry: a span an execution, a step and a task; metrics (extra `otel`)
     logs       the execution and attempt in every log record; a JSON formatter
-    hooks      functions and webhooks that hear of failures, strandings and dead letters
 
-`instrument(app)` switches traces and metrics on.
+`instrument(app)` switches traces and metrics on. Hooks are declared on the app (`app.on`, `app.webhook`, in
+`holdfast.models.hooks`); `HookEvent` is what they are told, `verify_signature` is for who receives a webhook.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.app import App
+from holdfast.models.hooks import HookEvent
+from holdfast.models.webhook import sign, verify_signature
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
+
+__all__ = ["HookEvent", "instrument", "sign", "verify_signature"]
 
 
 def instrument(
