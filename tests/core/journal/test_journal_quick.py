@@ -105,8 +105,10 @@ def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, 
             event = CancelRequested(reason="enough", **when)  # type: ignore[arg-type]
         case ("finish",):
             event = ExecutionCompleted(result=Raw(b"1"), **when)  # type: ignore[arg-type]
+            return lambda: quick.finish(quickly, stamp, "1"), lambda: slowly.append(event)
         case _:
-            event = ExecutionStarted(component_digest="d", input=Raw(b"1"), **when)  # type: ignore[arg-type]
+            event = ExecutionStarted(component_digest="d", input=Raw(b"1"), idempotency_key=NAME, **when)  # type: ignore[arg-type]
+            return lambda: quick.begin(quickly, stamp, "d", "1", None, NAME, 1), lambda: slowly.append(event)
     return lambda: quickly.append(event), lambda: slowly.append(event)
 
 

@@ -1,8 +1,8 @@
-"""The events of a call that is awaited where it is made, written as text.
+"""The events of a run that just calls and awaits, written as text.
 
-Nearly all events of most journals are these five: InvokeScheduled, InvokeStarted, InvokeCompleted with a value,
-ExecutionAwaiting of one call, ExecutionResumed. Making an object of each, checking it in general and encoding it was
-most of what a step of a workflow cost.
+Nearly all events of most journals are these: ExecutionStarted; of each call InvokeScheduled, InvokeStarted,
+InvokeCompleted with a value, ExecutionAwaiting, ExecutionResumed; ExecutionCompleted. To make an object of each, check
+it in general and encode it was most of what a step of a workflow cost.
 
 Each function does what `Journal.append` does with the event of its name, where a look at the journal tells that every
 check of that event passes: its condition says so in one line. Otherwise it makes the event and appends it, so that the
@@ -20,7 +20,9 @@ from msgspec import Raw
 from holdfast.core.journal.book import CALL, SETTLED, Call, Waiting
 from holdfast.core.journal.events import (
     ExecutionAwaiting,
+    ExecutionCompleted,
     ExecutionResumed,
+    ExecutionStarted,
     InvokeCompleted,
     InvokeKind,
     InvokeScheduled,
@@ -33,6 +35,7 @@ from holdfast.core.journal.stamp import Stamp
 
 _RUNNING: Final = JournalStatus.RUNNING
 _BLOCKED: Final = JournalStatus.BLOCKED
+_COMPLETED: Final = JournalStatus.COMPLETED
 
 
 class CallText:
@@ -47,6 +50,37 @@ class CallText:
         name = msgspec.json.encode(function_name).decode()
         self.head = f'","kind":"{kind}","function_name":{name},"input":'
         self.tail = f'","retry_policy":{bytes(retry_policy).decode()},"v":1}}'
+
+
+def begin(
+    journal: Journal, stamp: Stamp, digest: str, text: str, parent: str | None, key: str | None, version: int
+) -> None:
+    """ExecutionStarted."""
+    if journal.status is not None or journal.is_open or journal.length:
+        journal.append(
+            ExecutionStarted(
+                sequence=journal.length,
+                timestamp=stamp.moment,
+                component_digest=digest,
+                input=Raw(text.encode()),
+                parent_id=parent,
+                idempotency_key=key,
+                version=version,
+            )
+        )
+        return
+    journal.status = _RUNNING
+    journal.is_open = True
+    journal.length = 1
+    parent_text, key_text = _text_or_null(parent), _text_or_null(key)
+    journal.pending.append(
+        f'{{"event":"ExecutionStarted","sequence":0,"timestamp":"{stamp.text}","component_digest":{_text_or_null(digest)},'
+        f'"input":{text},"parent_id":{parent_text},"idempotency_key":{key_text},"version":{version},"v":1}}'
+    )
+
+
+def _text_or_null(text: str | None) -> str:
+    return "null" if text is None else msgspec.json.encode(text).decode()
 
 
 def schedule(journal: Journal, stamp: Stamp, callee: CallText, text: str, fingerprint: str) -> str:
@@ -151,3 +185,17 @@ def resume(journal: Journal, stamp: Stamp) -> None:
     journal.waiting = None
     journal.length = length + 1
     journal.pending.append(f'{{"event":"ExecutionResumed","sequence":{length},"timestamp":"{stamp.text}","v":1}}')
+
+
+def finish(journal: Journal, stamp: Stamp, result: str) -> None:
+    """ExecutionCompleted."""
+    length = journal.length
+    if journal.status is not _RUNNING:
+        journal.append(ExecutionCompleted(sequence=length, timestamp=stamp.moment, result=Raw(result.encode())))
+        return
+    journal.status = _COMPLETED
+    journal.is_open = False
+    journal.length = length + 1
+    journal.pending.append(
+        f'{{"event":"ExecutionCompleted","sequence":{length},"timestamp":"{stamp.text}","result":{result},"v":1}}'
+    )

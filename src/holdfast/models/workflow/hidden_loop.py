@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Coroutine
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, TypeAlias, cast
 
 from holdfast.core.errors import ForeignAwaitError
 from holdfast.models.workflow.divergence import line_of_caller
@@ -47,25 +46,19 @@ _set_running_loop: Final = asyncio._set_running_loop
 _hooks: Final = sys.get_asyncgen_hooks
 _set_hooks: Final = sys.set_asyncgen_hooks
 
-
-class _Hidden(threading.local):
-    """While in it, code on this thread finds no loop, and the loop is not told of its async generators.
-
-    One for each thread, and a stack of what it hid: a body that is dropped may be dropped while another runs.
-    """
-
-    def __init__(self) -> None:
-        self._hidden: list[Any] = []
-
-    def __enter__(self) -> None:
-        self._hidden.append((_running_loop(), _hooks()))
-        _set_running_loop(_HIDDEN_LOOP)
-        _set_hooks(None, None)
-
-    def __exit__(self, *_: object) -> None:
-        loop, hooks = self._hidden.pop()
-        _set_hooks(*hooks)
-        _set_running_loop(loop)
+Hidden: TypeAlias = tuple[AbstractEventLoop | None, Any]
 
 
-HIDDEN: Final = _Hidden()
+def hide() -> Hidden:
+    """From now on code on this thread finds no loop, and the loop is not told of its async generators."""
+    hidden = (_running_loop(), _hooks())
+    _set_running_loop(_HIDDEN_LOOP)
+    _set_hooks(None, None)
+    return hidden
+
+
+def show(hidden: Hidden) -> None:
+    """The end of what `hide` began."""
+    loop, hooks = hidden
+    _set_hooks(*hooks)
+    _set_running_loop(loop)

@@ -16,7 +16,6 @@ from holdfast.core.journal import Journal, JournalStatus, Operation, decode_segm
 from holdfast.core.journal.events import (
     CancelRequested,
     Event,
-    ExecutionStarted,
     Failure,
     InvokeCompleted,
     InvokeRetrying,
@@ -88,17 +87,8 @@ class Past:
     # ------------------------------------------------------------------ journal in
 
     def start(self, digest: str, text: str, parent: str | None, key: str | None, version: int) -> None:
-        self.append(
-            ExecutionStarted(
-                sequence=0,
-                timestamp=self.stamp.moment,
-                component_digest=digest,
-                input=Raw(text.encode()),
-                parent_id=parent,
-                idempotency_key=key,
-                version=version,
-            )
-        )
+        quick.begin(self.journal, self.stamp, digest, text, parent, key, version)
+        self.caught_up = True  # there is nothing to replay
 
     def load(self, segments: Sequence[str]) -> None:
         """Take in a stored journal; the body has not begun."""
@@ -198,6 +188,8 @@ class Past:
                 self._receive(signal.signal_name, signal.promise_id)
 
     def fire_timers(self, now_us: int) -> None:
+        if not self.timers:
+            return
         due = sorted((fire_at, promise_id) for promise_id, fire_at in self.timers.items() if fire_at <= now_us)
         for _, promise_id in due:
             del self.timers[promise_id]

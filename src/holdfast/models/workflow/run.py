@@ -52,7 +52,8 @@ class Run(Lane):
             raise
         finally:
             engine.watch(claim, None)
-            await self._stop_calls()
+            if self._in_flight:
+                await self._stop_calls()
 
     # ------------------------------------------------------------------ opening
 
@@ -177,7 +178,7 @@ class Run(Lane):
                 error = session.failure = bad
         await self._stop_calls()
         if text is not None:
-            session.conclude(Raw(text.encode()), None)
+            session.conclude(text, None)
             await self._commit(Status.DONE, result=text)
         elif isinstance(error, Cancelled):
             session.conclude(None, None)
@@ -218,7 +219,7 @@ class Run(Lane):
             attributes=session.attributes or None,
         )
         row = definition.row(promise, text, options, claim.idempotency_key)
-        session.conclude(Raw(msgspec.json.encode({"continued_as": str(promise)})), None)
+        session.conclude(msgspec.json.encode({"continued_as": str(promise)}).decode(), None)
         # Signals that this run took in and did not read are read by the next one, before those still in the inbox.
         for name, payloads in session.buffered.items():
             for payload in payloads:

@@ -13,19 +13,16 @@ import contextlib
 import logging
 from typing import Any, Final
 
-from msgspec import Raw
-
 from holdfast.core.errors import ForeignAwaitError
 from holdfast.core.journal import Operation, quick
 from holdfast.core.journal.events import (
     ExecutionCancelled,
-    ExecutionCompleted,
     ExecutionFailed,
     Failure,
 )
 from holdfast.models.workflow.control_flow import CURRENT, Cancelled, Diverged, Evicted
 from holdfast.models.workflow.divergence import explain_asyncio, foreign_await
-from holdfast.models.workflow.hidden_loop import HIDDEN
+from holdfast.models.workflow.hidden_loop import hide, show
 from holdfast.models.workflow.operations import RUNNING, Operations, awaiting
 from holdfast.models.workflow.past import BLOCKED
 from holdfast.models.workflow.promise import Wait
@@ -78,14 +75,14 @@ class Session(Operations):
         body = self.body
         assert body is not None
         CURRENT.session = self
+        hidden = hide()
         try:
-            with HIDDEN:
-                if self.cancel_sequence is not None and self._must_throw_cancel():
-                    self.note_cancel_raised()
-                    wait = body.throw(Cancelled(self.cancel_reason))
-                else:
-                    self.wait = None
-                    wait = body.send(None)
+            if self.cancel_sequence is not None and self._must_throw_cancel():
+                self.note_cancel_raised()
+                wait = body.throw(Cancelled(self.cancel_reason))
+            else:
+                self.wait = None
+                wait = body.send(None)
         except StopIteration as stop:
             self._finish(stop.value, None)
             return None
@@ -97,6 +94,7 @@ class Session(Operations):
             self._finish(None, explain_asyncio(error))
             return None
         finally:
+            show(hidden)
             CURRENT.session = None
         if type(wait) is not Wait:
             foreign = foreign_await(body, wait)
@@ -149,10 +147,10 @@ class Session(Operations):
 
     # ------------------------------------------------------------------ the end
 
-    def conclude(self, result: Raw | None, failure: Failure | None) -> None:
+    def conclude(self, result: str | None, failure: Failure | None) -> None:
         """The terminal event: completed, cancelled (the cancel went through the body), or failed."""
         if result is not None:
-            self.append(ExecutionCompleted(result=result, **self._event()))
+            quick.finish(self.journal, self.stamp, result)
         elif isinstance(self.failure, Cancelled):
             self.append(ExecutionCancelled(reason=self.cancel_reason, **self._event()))
         else:
@@ -168,9 +166,12 @@ class Session(Operations):
         earlier, CURRENT.session = CURRENT.session, self
         try:
             for _ in range(CLOSE_TRIES):  # a body that swallows its end and awaits again is told once more
+                hidden = hide()
                 try:
-                    with HIDDEN:
+                    try:
                         body.close()
+                    finally:
+                        show(hidden)
                     break
                 except RuntimeError:
                     continue
