@@ -9,14 +9,15 @@ from pathlib import Path
 import click
 
 from holdfast.app import App
+from holdfast.cli import config
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import APP_NAME, Invocation, shared
 from holdfast.telemetry.logs import configure_logging
 
 
 @click.command("web")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Any other than loopback demands a token.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8420, show_default=True, help="0 takes a free one.")
+@click.option("--host", help="Any other than loopback demands a token.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one.  [default: 8420]")
 @click.option(
     "--tokens-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -28,7 +29,9 @@ from holdfast.telemetry.logs import configure_logging
     help="A folder of operations to show in the dashboard.",
 )
 @shared
-def web_command(call: Invocation, host: str, port: int, tokens_file: Path | None, operations: Path | None) -> None:
+def web_command(
+    call: Invocation, host: str | None, port: int | None, tokens_file: Path | None, operations: Path | None
+) -> None:
     """Serve the HTTP API and the dashboard of the ledger.
 
     On loopback without tokens whoever can reach this machine's loopback may do everything. Ctrl-C stops.
@@ -42,6 +45,8 @@ def web_command(call: Invocation, host: str, port: int, tokens_file: Path | None
         ) from error
     configure_logging("text")
     tokens = tokens_from_environment() | (Tokens() if tokens_file is None else Tokens.from_file(tokens_file))
+    chosen: str = config.find("host", host).value
+    number: int = port if port == 0 else config.find("port", port).value
     database = call.database()
     database.check_exists()
 
@@ -58,7 +63,7 @@ def web_command(call: Invocation, host: str, port: int, tokens_file: Path | None
         app = App(APP_NAME, database.url)
         try:
             app_url.append((await app.store()).url)
-            await serve(app, host=host, port=port, tokens=tokens, operations=operations, on_up=up)
+            await serve(app, host=chosen, port=number, tokens=tokens, operations=operations, on_up=up)
         finally:
             await app.close()
 
