@@ -157,7 +157,7 @@ class Seen(Late):
         return await super().__call__(call)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["diamond", "cycle", "hook"])
 async def test_a_worker_that_was_overtaken_changes_nothing(stores: Stores, name: str) -> None:
     """At each of its commits in turn a worker loses its lease; the rival ends the job, then the commit arrives."""
     number = 0

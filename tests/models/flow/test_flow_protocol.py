@@ -179,12 +179,13 @@ async def test_a_thousand_guids_leave_every_digit_sound(rig: Rig) -> None:
     async def turn(n: int) -> int:
         return n + 1
 
-    flow.repeat(after=turn, to=turn, when=lambda n: n < 1000)
+    times = 1000 if rig.stores.backend == "sqlite" else 100  # each is a round trip there
+    flow.repeat(after=turn, to=turn, when=lambda n: n < times)
     handle = await flow.start(0)
     await rig.run()
-    assert await handle.result() == 1000
+    assert await handle.result() == times
     state = await read_job(await rig.store(), handle.id.to_bytes())
     assert state is not None
     (activity,) = state.activities
-    assert activity.ledger == "001111100001000"
+    assert activity.ledger == f"0011111{times:08d}"
     assert await audit_flows(await rig.store()) == []

@@ -54,59 +54,71 @@ begin
   ended := false;
   closed := '{}';
 
-  -- The activities' ledgers. Two GUIDs of one instance come in waves, for a statement writes a row once.
+  -- The activities' ledgers. Two GUIDs of one instance come in waves, for a statement writes a row once. What an insert
+  -- returns is in the order of what it was given: so no join is needed to see whose it is.
   for v_wave in 1 .. coalesce((select max(w) from unnest(p_wave) w), 0) loop
+    with given as materialized (
+      select c.at::int as at, c.job, c.activity, c.dimension, c.step_add + c.mark as weight
+      from unnest(p_ord, p_job, p_activity, p_dimension, p_add, p_mark, p_wave)
+        with ordinality c(ord, job, activity, dimension, step_add, mark, wave, at)
+      where c.wave = v_wave and (c.step_add <> 0 or c.mark <> 0) and c.ord <> all (v_fenced)
+      order by c.job, c.activity, c.dimension
+    ), counted as (
+      insert into {schema}.activities as a (job_id, activity, dimension, ledger)
+      select job, activity, dimension, weight from given
+      -- A step adds or marks, and the three markers are set once (ruling A2).
+      on conflict (job_id, activity, dimension) do update set ledger = a.ledger + case
+        when excluded.ledger in (100000000, 1000000000, 10000000000) and a.ledger / excluded.ledger % 10 > 0 then 0
+        else excluded.ledger end
+      returning a.job_id, a.ledger
+    )
+    select (select array_agg(g.at) from given g) as places, (select array_agg(g.job) from given g) as jobs,
+      (select array_agg(c.job_id) from counted c) as found, (select array_agg(c.ledger) from counted c) as ledgers
+    into v;
+    if v.jobs is distinct from v.found then
+      raise exception 'the ledgers of activities came back in another order';
+    end if;
+    for v_at in 1 .. coalesce(cardinality(v.places), 0) loop
+      v_ledger[v.places[v_at]] := v.ledgers[v_at];
+    end loop;
+  end loop;
+  if exists (select from unnest(p_add, p_mark) c(step_add, mark) where c.step_add = 0 and c.mark = 0) then
     for v in
-      with given as materialized (
-        select c.at::int as at, c.job, c.activity, c.dimension, c.step_add, c.mark
-        from unnest(p_ord, p_job, p_activity, p_dimension, p_add, p_mark, p_wave)
-          with ordinality c(ord, job, activity, dimension, step_add, mark, wave, at)
-        where c.wave = v_wave and (c.step_add <> 0 or c.mark <> 0) and c.ord <> all (v_fenced)
-      ), counted as (
-        insert into {schema}.activities as a (job_id, activity, dimension, ledger)
-        select job, activity, dimension, step_add + mark from given order by job, activity, dimension
-        -- A step adds or marks, and the three markers are set once (ruling A2).
-        on conflict (job_id, activity, dimension) do update set ledger = a.ledger + case
-          when excluded.ledger in (100000000, 1000000000, 10000000000) and a.ledger / excluded.ledger % 10 > 0 then 0
-          else excluded.ledger end
-        returning a.job_id, a.activity, a.dimension, a.ledger
-      )
-      select g.at, c.ledger from given g
-      join counted c on c.job_id = g.job and c.activity = g.activity and c.dimension = g.dimension
+      select c.at::int as at, a.ledger
+      from unnest(p_ord, p_job, p_activity, p_dimension, p_add, p_mark)
+        with ordinality c(ord, job, activity, dimension, step_add, mark, at)
+      join {schema}.activities a on a.job_id = c.job and a.activity = c.activity and a.dimension = c.dimension
+      where c.step_add = 0 and c.mark = 0 and c.ord <> all (v_fenced)
     loop
       v_ledger[v.at] := v.ledger;
     end loop;
-  end loop;
-  for v in
-    select c.at::int as at, a.ledger
-    from unnest(p_ord, p_job, p_activity, p_dimension, p_add, p_mark)
-      with ordinality c(ord, job, activity, dimension, step_add, mark, at)
-    join {schema}.activities a on a.job_id = c.job and a.activity = c.activity and a.dimension = c.dimension
-    where c.step_add = 0 and c.mark = 0 and c.ord <> all (v_fenced)
-  loop
-    v_ledger[v.at] := v.ledger;
-  end loop;
+  end if;
 
   -- The GUIDs' ledgers; a new one has its ordinal from the activity's Leg2 entries (ruling A3).
-  for v in
-    with given as materialized (
-      select c.at::int as at, c.job, c.guid, c.activity, c.dimension, c.step_add, c.guid_add, c.response
-      from unnest(p_ord, p_job, p_guid, p_activity, p_dimension, p_add, p_guid_add, p_response)
-        with ordinality c(ord, job, guid, activity, dimension, step_add, guid_add, response, at)
-      where c.guid_add <> 0 and c.ord <> all (v_fenced)
-    ), counted as (
-      insert into {schema}.guids as g (job_id, guid, activity, dimension, ordinal, ledger, response)
-      select job, guid, activity, dimension,
-        case when step_add = 1 then (v_ledger[at] % 100000000)::int else 0 end, guid_add, response
-      from given order by job, guid
-      on conflict (job_id, guid) do update
-        set ledger = g.ledger + excluded.ledger, response = coalesce(excluded.response, g.response)
-      returning g.job_id, g.guid, g.ordinal, g.ledger
-    )
-    select x.at, c.ordinal, c.ledger from given x join counted c on c.job_id = x.job and c.guid = x.guid
-  loop
-    v_ordinal[v.at] := v.ordinal;
-    v_guid_ledger[v.at] := v.ledger;
+  with given as materialized (
+    select c.at::int as at, c.job, c.guid, c.activity, c.dimension, c.guid_add, c.response,
+      case when c.step_add = 1 then (v_ledger[c.at] % 100000000)::int else 0 end as ordinal
+    from unnest(p_ord, p_job, p_guid, p_activity, p_dimension, p_add, p_guid_add, p_response)
+      with ordinality c(ord, job, guid, activity, dimension, step_add, guid_add, response, at)
+    where c.guid_add <> 0 and c.ord <> all (v_fenced)
+    order by c.job, c.guid
+  ), counted as (
+    insert into {schema}.guids as g (job_id, guid, activity, dimension, ordinal, ledger, response)
+    select job, guid, activity, dimension, ordinal, guid_add, response from given
+    on conflict (job_id, guid) do update
+      set ledger = g.ledger + excluded.ledger, response = coalesce(excluded.response, g.response)
+    returning g.guid, g.ordinal, g.ledger
+  )
+  select (select array_agg(g.at) from given g) as places, (select array_agg(g.guid) from given g) as guids,
+    (select array_agg(c.guid) from counted c) as found, (select array_agg(c.ordinal) from counted c) as ordinals,
+    (select array_agg(c.ledger) from counted c) as ledgers
+  into v;
+  if v.guids is distinct from v.found then
+    raise exception 'the ledgers of GUIDs came back in another order';
+  end if;
+  for v_at in 1 .. coalesce(cardinality(v.places), 0) loop
+    v_ordinal[v.places[v_at]] := v.ordinals[v_at];
+    v_guid_ledger[v.places[v_at]] := v.ledgers[v_at];
   end loop;
 
   if cardinality(p_failure) > 0 then
