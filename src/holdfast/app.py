@@ -20,7 +20,7 @@ from holdfast.engine.runner import Runner
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import StrandedSweep
 from holdfast.engine.worker import Worker
-from holdfast.models.batch.chunk_run import ChunkRunner
+from holdfast.models.batch.chunk_runner import ChunkRunner
 from holdfast.models.batch.coordinator import RunRunner
 from holdfast.models.batch.definition import GRACE_SECONDS, LEASE_SECONDS, Batch, BatchRegistry, BatchResult
 from holdfast.models.batch.run import BatchRun

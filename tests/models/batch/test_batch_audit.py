@@ -25,6 +25,7 @@ class Damaged:
         self._store = store
         self._view = view
         self._chunk = chunk
+        self.get = store.get
 
     async def batch_status(self, promise: bytes) -> BatchView:
         found: BatchView = await self._store.batch_status(promise)

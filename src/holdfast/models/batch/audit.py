@@ -19,6 +19,7 @@ from holdfast.store.values import ExecutionFilter, ExecutionView
 
 RUNS_A_PAGE = 100
 CHUNKS_A_PAGE = 64
+LOOKS = 5
 
 
 async def audit_batches(store: Store) -> list[str]:
@@ -36,9 +37,19 @@ async def audit_batches(store: Store) -> list[str]:
 
 
 async def audit_run(store: Store, row: ExecutionView) -> list[str]:
-    view = await store.batch_status(row.promise)
-    if view is None:
-        return []
+    """The faults of one run. What moves while it is looked at is looked at again; in the end it is left alone."""
+    for _ in range(LOOKS):
+        view = await store.batch_status(row.promise)
+        now = await store.get(row.promise)
+        if view is None or now is None:
+            return []
+        faults = await _look(store, now, view)
+        if not faults or view == await store.batch_status(row.promise):
+            return faults
+    return []
+
+
+async def _look(store: Store, row: ExecutionView, view: BatchView) -> list[str]:
     faults: list[str] = []
     counted, taken, open_bytes = Counters(), 0, 0
     async for chunk in _chunks(store, row.promise):

@@ -8,7 +8,6 @@ an attempt (ruling D3). About a quarter of a second of work is begun ahead, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -21,9 +20,8 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.sequence import FailClass, SequenceLedger, State
 from holdfast.core.sequence.states import CANCEL, SKIP
 from holdfast.core.status import Status
-from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
-from holdfast.models.batch.definition import CHUNK_KIND, Batch, BatchRegistry, Skip
+from holdfast.models.batch.definition import Batch, Skip
 from holdfast.models.batch.items import (
     MESSAGE_MAX_CHARS,
     Note,
@@ -35,7 +33,7 @@ from holdfast.models.batch.items import (
     write_notes,
     write_results,
 )
-from holdfast.models.batch.packing import pack, unpack
+from holdfast.models.batch.packing import pack, runs_of, unpack
 from holdfast.models.batch.pool import Pool
 from holdfast.store.batches import INTAKE, ChunkView, Counters, MarkItems
 from holdfast.store.effects import AdvanceExecution, DeliverSignal, Effect
@@ -56,45 +54,18 @@ _decode = msgspec.json.Decoder(ChunkState).decode
 _raws = msgspec.json.Decoder(list[Raw]).decode
 
 
-class ChunkRunner:
-    """Implements `engine.runner.Runner` for the chunks of every batch of one app."""
-
-    kind = CHUNK_KIND
-
-    def __init__(self, registry: BatchRegistry) -> None:
-        self._registry = registry
-        self._pools: dict[int, Pool] = {}
-        self.background: set[asyncio.Task[Any]] = set()
-
-    @property
-    def handlers(self) -> Collection[int]:
-        return self._registry.by_chunk_handler.keys()
-
-    def check(self, resources: Resources) -> None:
-        for batch in self._registry.by_chunk_handler.values():
-            for _, wanted in batch.resources:
-                resources.need(wanted, by=batch.name)
-
-    def close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
-        self._pools.clear()
-
-    async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
-        batch = self._registry.by_chunk_handler[claim.handler]
-        pool = self._pools.get(claim.handler)
-        if pool is None:
-            pool = self._pools[claim.handler] = Pool(batch)
-        await ChunkRun(self, batch, pool, claim, engine).go()
-
-
 class ChunkRun:
     """One claim of a chunk. `values`, `resources` and `threads` are what the lanes of the pool need."""
 
     def __init__(
-        self, runner: ChunkRunner, batch: Batch[Any, Any], pool: Pool, claim: ExecutionClaim, engine: Engine
+        self,
+        batch: Batch[Any, Any],
+        pool: Pool,
+        claim: ExecutionClaim,
+        engine: Engine,
+        background: set[asyncio.Task[Any]],
     ) -> None:
-        self._runner = runner
+        self._background = background
         self._batch = batch
         self._pool = pool
         self._claim = claim
@@ -412,28 +383,10 @@ class ChunkRun:
 
     def _on_stir(self) -> None:
         task = asyncio.get_running_loop().create_task(self._latch_if_cancelled())
-        self._runner.background.add(task)
-        task.add_done_callback(self._runner.background.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _latch_if_cancelled(self) -> None:
         view = await self._engine.store.get(self._claim.promise)
         if view is not None and view.cancel_requested:
             self._latch()
-
-
-def runs_of(places: list[int]) -> list[tuple[int, int]]:
-    """Places as stretches [start, stop), in order."""
-    if not places:
-        return []
-    places.sort()
-    if places[-1] - places[0] == len(places) - 1 and len(set(places)) == len(places):
-        return [(places[0], places[-1] + 1)]
-    found: list[tuple[int, int]] = []
-    start = before = places[0]
-    for place in places[1:]:
-        if place != before + 1:
-            found.append((start, before + 1))
-            start = place
-        before = place
-    found.append((start, before + 1))
-    return found

@@ -84,3 +84,21 @@ def prefix_of(states: bytes) -> int:
         if not SUCCESS <= byte & _STATE_BITS <= CANCEL:
             return place
     return len(states)
+
+
+def runs_of(places: list[int]) -> list[tuple[int, int]]:
+    """Places as stretches [start, stop), in order."""
+    if not places:
+        return []
+    places.sort()
+    if places[-1] - places[0] == len(places) - 1 and len(set(places)) == len(places):
+        return [(places[0], places[-1] + 1)]
+    found: list[tuple[int, int]] = []
+    start = before = places[0]
+    for place in places[1:]:
+        if place != before + 1:
+            found.append((start, before + 1))
+            start = place
+        before = place
+    found.append((start, before + 1))
+    return found
