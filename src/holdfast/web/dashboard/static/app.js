@@ -95,15 +95,26 @@ function listen() {
   const sign = document.querySelector(".live");
   if (!url || !sign) return;
   const say = (state, text) => { sign.dataset.state = state; sign.textContent = text; };
-  const source = new EventSource(url);
-  source.addEventListener("open", () => say("on", "live"));
-  source.addEventListener("error", () => say("off", "reconnecting"));
-  for (const name of EVENTS) source.addEventListener(name, later);
-  for (const name of ["end", "gone"]) { // nothing more comes: do not connect again
-    source.addEventListener(name, () => { source.close(); say("none", "ended"); later(); });
-  }
+  let source = null;
+  let isOver = false;
+  const open = () => {
+    source = new EventSource(url);
+    source.addEventListener("open", () => say("on", "live"));
+    source.addEventListener("error", () => say("off", "reconnecting"));
+    for (const name of EVENTS) source.addEventListener(name, later);
+    for (const name of ["end", "gone"]) { // nothing more comes: do not connect again
+      source.addEventListener(name, () => { isOver = true; source.close(); say("none", "ended"); later(); });
+    }
+  };
+  open();
+  // A browser has six connections to a server: pages that nobody sees give theirs back.
+  document.addEventListener("visibilitychange", () => {
+    if (isOver) return;
+    source.close();
+    if (!document.hidden) { open(); later(); }
+  });
   window.addEventListener("pagehide", () => source.close());
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && isWanted) later(); });
+  window.addEventListener("pageshow", (event) => { if (event.persisted && !isOver) { open(); later(); } });
 }
 
 // ---------------------------------------------------------------- small things
