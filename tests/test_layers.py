@@ -74,6 +74,8 @@ _SESSION_STATEMENT = re.compile(r"\s*(?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT|PRAGMA|L
 def layer_of(module: str) -> str:
     """The layer of `holdfast.engine.worker` is engine; of `holdfast`, or `holdfast.app`, it is app."""
     parts = module.split(".")
+    if parts[1:] == ["__main__"]:  # `python -m holdfast` is the command line
+        return "cli"
     return parts[1] if len(parts) > 1 and parts[1] in ALLOWED else "app"
 
 
