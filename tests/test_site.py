@@ -54,7 +54,7 @@ def test_the_reference_has_every_command_and_error(site: Path, hooks: ModuleType
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("nav:")[-1]
-    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").glob("*/**/*.md")]
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
     assert [page for page in pages if not re.search(rf"[ :]{re.escape(page)}$", navigation, re.MULTILINE)] == []
 
 

@@ -88,7 +88,7 @@ def test_an_app_may_be_named_once_for_all_commands(in_process: Call, monkeypatch
 
 
 def test_the_documentation_lists_every_setting() -> None:
-    text = (ROOT / "docs" / "cli.md").read_text()
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
     for setting in SETTINGS.values():
         assert re.search(rf"\| `{setting.key}` \|[^|]*\| `{setting.variable}` \|", text), setting.key
 

@@ -1,4 +1,4 @@
-"""docs/cli.md lists every command, and every field of every answer; the types of `answers` are the truth."""
+"""docs/reference/cli.md lists every command, and every field of every answer; the types of `answers` are the truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.cli.main import COMMANDS
 from holdfast.verify.rules import Fault
 from holdfast.views import shapes
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text()
 # Which section documents a shape.
 WHERE = {
     answers.Started: "start",
@@ -47,7 +47,7 @@ SHARED = {
 
 def section(command: str) -> str:
     found = re.search(rf"^### holdfast {command}\n(.*?)(?=^##|\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    assert found is not None, f"docs/cli.md has no section for {command}"
+    assert found is not None, f"docs/reference/cli.md has no section for {command}"
     return found[1]
 
 

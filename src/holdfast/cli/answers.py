@@ -1,6 +1,6 @@
 """The shapes of what commands answer with `--json`, where they are not those of `views.shapes`.
 
-Field names are never changed; docs/cli.md lists them, and tests parse every command's answer by these types.
+Field names are never changed; docs/reference/cli.md lists them, and tests parse every command's answer by these types.
 """
 
 from __future__ import annotations
