@@ -1,7 +1,8 @@
 """Settings of the program, each found in one order: the flag, its variable, `[tool.holdfast]`, its default.
 
 `SETTINGS` is the list of them; docs/reference/cli.md is held to it by a test. Of pyproject.toml the nearest one counts,
-from the working folder upwards. Tokens are read from their variable alone: a file in a repository is no place for a secret.
+from the working folder upwards. Tokens are read from their variable alone: a file in a repository is no place for a
+secret.
 """
 
 from __future__ import annotations
