@@ -1,0 +1,80 @@
+"""Serving: on loopback freely, elsewhere with a token only; stopped in good order, open streams or not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.web.kit import ADMIN, Shop
+
+from holdfast.core.errors import ConfigurationError
+from holdfast.web.security import Tokens
+from holdfast.web.server import serve
+
+
+async def test_another_address_without_a_token_is_not_served(shop: Shop) -> None:
+    with pytest.raises(ConfigurationError, match="there is no token"):
+        await serve(shop.app, host="0.0.0.0", port=0, tokens=Tokens())
+
+
+async def test_a_port_that_is_taken_is_said(shop: Shop) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigurationError, match="use another --port"):
+            await serve(shop.app, port=taken.getsockname()[1], tokens=Tokens(), handle_signals=False)
+
+
+async def test_stopping_ends_open_streams(shop: Shop) -> None:
+    up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.ensure_future(serve(shop.app, port=0, tokens=Tokens(), handle_signals=False, on_up=up.set_result))
+    async with httpx.AsyncClient(base_url=await up, timeout=30) as http:
+        async with http.stream("GET", "/api/v1/events") as answer:
+            lines = answer.aiter_lines()
+            assert (await anext(lines)).startswith("retry: ")
+            serving.cancel()
+            rest = [line async for line in lines]
+        assert "event: ready" in rest
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+
+def test_the_command_serves_with_a_token_that_it_never_shows(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "holdfast.cli", "--database", "l.db"]
+    environment = {**os.environ, "HOLDFAST_TOKENS": f"admin:{ADMIN}"}
+    subprocess.run([*command, "migrate"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        [*command, "--json", "web", "--port", "0"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        told = json.loads(first)
+        assert told["event"] == "serving"
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            urllib.request.urlopen(f"{told['url']}api/v1/queues", timeout=30)
+        refused.value.close()
+        request = urllib.request.Request(f"{told['url']}api/v1/queues", headers={"Authorization": f"Bearer {ADMIN}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert json.load(answer) == {"queues": []}
+    finally:
+        running.send_signal(signal.SIGTERM)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert ADMIN not in first + out + err
+    assert err == ""
