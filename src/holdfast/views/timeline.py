@@ -170,6 +170,8 @@ class _Drawing:
         self._by_id: dict[str, Row] = {}
         self._delivered: dict[tuple[str, int], Row] = {}
         self._waiting: tuple[str, ...] = ()
+        self._members: dict[str, int] = {}  # of join sets, and how many of them were taken
+        self._taken: dict[str, int] = {}
 
     def add(self, event: Event) -> None:
         at = to_us(event.timestamp)
@@ -198,9 +200,7 @@ class _Drawing:
                 row = self._row(event, event.join_set_id, "join", "join set", at)
                 row.pieces.append(Piece(kind=PieceKind.JOIN, start_us=at))
             case JoinSetSubmitted():
-                member = self._by_id.get(event.promise_id)
-                if member is not None:
-                    member.inside = event.join_set_id.rpartition(".")[2]
+                self._submitted(event)
             case JoinSetAwaited():
                 self._joined(event, at)
             case CancelRequested():
@@ -337,15 +337,21 @@ class _Drawing:
             row.result = f'"{event.time.isoformat()}"'
         row.end_us, row.tone = at, Tone.GOOD
 
+    def _submitted(self, event: JoinSetSubmitted) -> None:
+        member = self._by_id.get(event.promise_id)
+        if member is not None:
+            member.inside = event.join_set_id.rpartition(".")[2]
+        self._members[event.join_set_id] = self._members.get(event.join_set_id, 0) + 1
+
     def _joined(self, event: JoinSetAwaited, at: int) -> None:
         row = self._by_id.get(event.join_set_id)
         if row is None:
             return
         row.last_sequence = event.sequence
-        members = [member for member in self.rows if member.inside == row.number]
-        taken = sum(1 for member in members if not member.is_open)
-        row.note = f"{taken} of {len(members)}"
-        if taken == len(members):
+        members = self._members.get(event.join_set_id, 0)
+        taken = self._taken[event.join_set_id] = self._taken.get(event.join_set_id, 0) + 1
+        row.note = f"{taken} of {members}"
+        if taken == members:
             self._end(event.join_set_id, at, Tone.GOOD, event.sequence)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -87,6 +89,17 @@ async def test_forms_steer_a_run(shop: Shop, pages: httpx.AsyncClient) -> None:
     assert (await order.status()).value == "done"
     await post("explode")
     assert "there is no action" in await shown(pages, f"/executions/{order.id}")
+
+
+async def test_queues_with_any_name_can_be_steered(shop: Shop, pages: httpx.AsyncClient) -> None:
+    name = "a/b ?&<b>é"
+    await shop.app.configure_queue(name, concurrency=3)
+    text = await shown(pages, "/queues")
+    (action,) = re.findall(r'action="(/queues/a[^"]*/pause)"', text)
+    assert (await pages.post(html.unescape(action))).status_code == 303
+    text = await shown(pages, "/queues")
+    assert "&lt;b&gt;é is paused" in text
+    assert "0 of 3" in text
 
 
 async def test_jobs_and_runs_are_drawn(shop: Shop, pages: httpx.AsyncClient) -> None:

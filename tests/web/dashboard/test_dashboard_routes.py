@@ -49,7 +49,7 @@ async def test_every_page_needs_a_token_and_answers_readers(client: httpx.AsyncC
 
 @pytest.mark.parametrize("path", [path for path, _ in ACTIONS])
 async def test_every_action_needs_the_role_operate(client: httpx.AsyncClient, path: str) -> None:
-    address = path.format(**NOWHERE)
+    address = path.replace(":path", "").format(**NOWHERE)
     assert (await client.post(address)).status_code == 401
     assert (await client.post(address, headers=headers(READ))).status_code == 403
     answer = await client.post(address, headers=headers(OPERATE))

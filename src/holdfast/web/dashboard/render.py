@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
@@ -148,6 +149,7 @@ def _environment() -> Environment:
         counted=words.counted,
         json=_json,
         one_line=lambda value, limit=80: one_line(_text(value), limit),
+        segment=lambda text: quote(text, safe=""),
         error_line=error_line,
         error_text=error_text,
         plain_line=lambda value, limit=80: one_line(_plain(value), limit),

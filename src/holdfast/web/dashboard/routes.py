@@ -58,7 +58,7 @@ ACTIONS: Final[tuple[tuple[str, Act], ...]] = (
     ("/executions/{id}/{action}", actions.on_execution),
     ("/executions/{id}/letters/{action}", actions.on_letter),
     ("/schedules/{name}/{action}", actions.on_schedule),
-    ("/queues/{name}/{action}", actions.on_queue),
+    ("/queues/{name:path}/{action}", actions.on_queue),
 )
 
 

@@ -59,12 +59,14 @@ function keep(region) {
 }
 
 let isRefreshing = false;
+let tookMs = 0;
 let isWanted = false;
 
 async function refresh() {
   if (isRefreshing || document.hidden) { isWanted = true; return; }
   isRefreshing = true;
   isWanted = false;
+  const began = performance.now();
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
     if (!answer.ok || answer.redirected) return;
@@ -79,13 +81,14 @@ async function refresh() {
     tellAll();
   } catch { /* the next event tries again */ } finally {
     isRefreshing = false;
+    tookMs = performance.now() - began;
     if (isWanted) later();
   }
 }
 
 let timer = 0;
-function later() {
-  if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400);
+function later() { // a page that costs the server much is asked for less often
+  if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, Math.max(400, 3 * tookMs));
 }
 
 const EVENTS = ["ended", "stranded", "overview", "journal", "transition", "status"];
