@@ -130,5 +130,8 @@ async def test_jobs_and_runs_are_drawn(shop: Shop, pages: httpx.AsyncClient) -> 
     for wanted in ("ZeroDivisionError", "Run them again", "committed in order"):
         assert wanted in text, wanted
     assert "half" in await shown(pages, "/batches")
+    chunk = f"/executions/{run.id}.0"
+    assert chunk not in await shown(pages, "/executions")
+    assert chunk in await shown(pages, "/executions?kind=chunk")
     again = await pages.post(f"/executions/{run.id}/retry-failed")
     assert "takes the failed items of the other one again" in await shown(pages, again.headers["location"])

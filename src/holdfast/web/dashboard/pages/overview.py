@@ -9,8 +9,10 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.core.status import PARKED, Status
+from holdfast.store.values import ExecutionFilter
 from holdfast.store.watching import Pace
 from holdfast.views import dead_letters, reading, shapes
+from holdfast.views.listing import listing
 from holdfast.web.dashboard.render import Page
 from holdfast.web.dashboard.words import compact
 
@@ -39,7 +41,7 @@ async def overview(page: Page) -> Response:
     found = await reading.overview(page.store, bucket_seconds=BUCKET_SECONDS, buckets=BUCKETS)
     workers = sorted(await reading.workers(page.store), key=lambda worker: (worker.is_expired, worker.id))
     dead = await dead_letters.newest(page.store, SHOWN)
-    newest = await reading.executions(page.store, None, None, SHOWN)
+    newest = await listing(page.store, ExecutionFilter(), None, 2 * SHOWN)
     late = [
         queue.oldest_eligible_at
         for queue in found.queues
@@ -54,13 +56,13 @@ async def overview(page: Page) -> Response:
         title="Overview",
         count=lambda *names: counted(found.statuses, *names),
         parked=[status.value for status in (*PARKED, Status.DELEGATED)],
-        is_empty=not newest.executions,
+        is_empty=not newest.executions and newest.cursor is None,
         queues=sorted(found.queues, key=lambda queue: -queue.runnable)[:QUEUES_SHOWN],
         oldest=min(late, default=None),
         workers=workers,
         alive=found.workers,
         dead=dead,
-        newest=newest.executions,
+        newest=newest.executions[:SHOWN],
         columns=columns,
         highest=highest,
         chart_height=CHART_HEIGHT,
