@@ -422,6 +422,33 @@ async def test_a_sub_flow_is_an_activity(rig: Rig) -> None:
     await state_of(rig, good)
 
 
+async def test_sub_flows_follow_each_other(rig: Rig) -> None:
+    """Also where one message's row is the next one's: each waits for its own job."""
+    inner = rig.app.flow("step")
+
+    @inner.activity
+    async def add(n: int) -> int:
+        return n + 1
+
+    outer = rig.app.flow("steps")
+
+    @outer.activity
+    async def begin(n: int) -> int:
+        return n
+
+    first = outer.subflow(inner, after=begin, name="one")
+    second = outer.subflow(inner, after=first, name="two")
+
+    @outer.activity(after=second)
+    async def end(n: int | None) -> int:
+        return n or 0
+
+    handle = await outer.start(1)
+    await rig.run()
+    assert await handle.result() == 3
+    await state_of(rig, handle)
+
+
 async def test_a_workflow_awaits_a_flow(rig: Rig) -> None:
     flow = rig.app.flow("called")
 

@@ -291,11 +291,13 @@ class Flow:
 
     @property
     def result_annotation(self) -> Any:
-        """Of a flow with one leaf: what that answers, or None; of others: a mapping by name."""
+        """Of a flow with one leaf: what that answers, or None if it may be left out; of others: a mapping by name."""
         leaves = self.graph.leaves
         if len(leaves) != 1:
             return dict[str, Any]
         found = leaves[0].result_annotation
+        if self.graph.is_certain(leaves[0]):
+            return found
         return Any if found is Any else found | None if isinstance(found, type) else Any
 
     @property

@@ -139,6 +139,13 @@ class Graph:
                 waiting += source.sources
         return list(found.values())
 
+    def is_certain(self, node: Node) -> bool:
+        """Whether a job cannot be done without it: no condition and no error edge on the way to it."""
+        return all(
+            found.when is None and all(target.kind is not NodeKind.ERROR for target in self._targets[found.name])
+            for found in (node, *self.before(node))
+        )
+
     def inside(self, node: Node, dimension: Dimension, index: int) -> Dimension:
         """The dimension of what an entry of `node` spawns."""
         return dimension.descend(node.name, index) if node.name in self.heads else dimension

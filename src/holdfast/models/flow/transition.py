@@ -134,7 +134,7 @@ class Transition:
     def _turn_to(self, promise: bytes, step: str, state: str) -> None:
         claim = self._claim
         claim.promise, claim.step, claim.state = promise, step, state
-        claim.attempt = claim.crashes = claim.barrier_round = claim.next_child = 0
+        claim.attempt = claim.crashes = 0  # not the barrier: its rounds go on, for earlier children are of earlier ones
         claim.inbox, claim.awaits, claim.timed_out, claim.children_ready = (), None, False, False
 
     async def _enter(self, look: Look) -> None:

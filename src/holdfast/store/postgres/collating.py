@@ -23,6 +23,7 @@ class Collation:
         self.steps: list[tuple[int, int, Collate]] = []  # position, job, effect
         self._arrivals: list[tuple[int, Arrival, int | None]] = []  # with the place of its message in `_children`
         self._children: list[tuple[int, NewExecution]] = []
+        self.ended = False  # a job did, in the answer that was read
         self._onward: dict[int, int] = {}  # by position: the place of the child that takes the row over
         for position, commit in enumerate(ordered, 1):
             for effect in commit.effects[1:]:
@@ -111,6 +112,7 @@ class Collation:
 
     def read(self, answer: Row, order: Sequence[int], receipts: Sequence[Receipt]) -> None:
         """Complete the receipts of the commits whose fence held."""
+        self.ended = answer["ended"]
         closed, gone, onward = (set(answer[name] or ()) for name in ("closed", "gone", "onward"))
         for position, ledger, guid_ledger, ordinal in zip(
             answer["positions"], answer["ledgers"], answer["guid_ledgers"], answer["ordinals"], strict=False

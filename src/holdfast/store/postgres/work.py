@@ -10,6 +10,7 @@ from holdfast.core.errors import StoreError
 from holdfast.core.identity import origin_bytes
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.effects import Commit
+from holdfast.store.flows import MESSAGE
 from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
 from holdfast.store.postgres.collating import Collation
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
     from holdfast.store.postgres.connections import Connection
 
 INSERT_CHUNK = 5_000
+
+
+def _has_ended(call: Call, flushed: Flushed) -> bool:
+    """Whether something that may be waited for has ended or is stranded; a message that was acknowledged is not."""
+    if call.collation is not None and call.collation.ended:
+        return True
+    return any(
+        receipt.status is Status.STRANDED or (receipt.status in TERMINAL and commit.claim.kind != MESSAGE)
+        for commit, receipt in zip(call.commits, flushed.receipts, strict=True)
+    )
 
 
 class Work(Ledger):
@@ -105,7 +116,7 @@ class Work(Ledger):
         reach("flush.after")
         if flushed.woke:
             self._tell(Topic.WORK)
-        if any(receipt.status in TERMINAL or receipt.status is Status.STRANDED for receipt in flushed.receipts):
+        if _has_ended(call, flushed):
             self._tell(Topic.ENDED)
         return flushed
 

@@ -196,8 +196,8 @@ begin
     with turned as (
       update {schema}.executions e set
         promise = p_promise[c.child], step = p_first_step[c.child], state = p_first_state[c.child], attempt = 0,
-        crashes = 0, awaits = null, error = null, timed_out = false, children_ready = false, barrier_round = 0,
-        next_child = 0, inserted_at = v_now, started_at = v_now
+        crashes = 0, awaits = null, error = null, timed_out = false, children_ready = false, inserted_at = v_now,
+        started_at = v_now
       from unnest(p_ord, p_onward) c(ord, child)
       where c.child is not null and c.ord <> all (v_fenced) and e.id = p_id[c.ord]
         and not exists (select from {schema}.executions x where x.promise = p_promise[c.child])

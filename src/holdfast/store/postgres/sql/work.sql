@@ -112,12 +112,14 @@ where e.id = any (array(
     select from unnest($2::bytea[], $3::bytea[]) r(low, high) where x.promise >= r.low and x.promise < r.high)))
 order by e.id for update
 
--- What nobody holds does not clean up: then it is ended like everything else.
+-- What nobody holds does not clean up: then it is ended like everything else. But messages of a flow close its
+-- obligations (ruling A11).
 -- name: cancel_force
 update {schema}.executions x set cleans_up = false
 where (x.promise = any ($1::bytea[]) or exists (
     select from unnest($2::bytea[], $3::bytea[]) r(low, high) where x.promise >= r.low and x.promise < r.high))
   and x.status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
+  and x.kind <> 'message'
 
 -- name: cancel
 select unnest({schema}.cancel_1($1, $2, $3, $4))

@@ -15,10 +15,12 @@ select e.id, e.status, e.partition_key, e.parent_id, e.parent_round, e.reports, 
 from tree join executions e on e.id = tree.id
 order by e.id;
 
--- What nobody holds does not clean up: then it is ended like everything else.
+-- What nobody holds does not clean up: then it is ended like everything else. But messages of a flow close its
+-- obligations (ruling A11).
 -- name: cancel_force
 update executions set cleans_up = 0
-where id in (select value from json_each(?)) and status not in ('executing', 'delegated', 'done', 'failed', 'cancelled');
+where id in (select value from json_each(?)) and status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
+  and kind <> 'message';
 
 -- name: cancel_end
 update executions

@@ -47,7 +47,7 @@ where id = ? and status = 'delegated';
 -- name: flow_onward
 update or ignore executions
 set promise = ?, step = ?, state = ?, attempt = 0, crashes = 0, awaits = null, error = null, timed_out = 0,
-    children_ready = 0, barrier_round = 0, next_child = 0, inserted_at = ?, started_at = ?
+    children_ready = 0, inserted_at = ?, started_at = ?
 where id = ?;
 
 -- name: flow_acknowledge
