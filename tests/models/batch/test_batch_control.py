@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from holdfast import RetryPolicy, Status
 from holdfast.core.errors import ExecutionCancelledError, ExecutionFailedError, InvalidArgumentError
+from holdfast.models.batch import chunk_run
 from holdfast.models.batch.chunk_run import ChunkRun
 from holdfast.store.batches import ChunkView, Which
-from tests.engine.rig import Rig
+from tests.engine.rig import Faulty, Rig
 from tests.models.batch.kit import AT_ONCE, NO_RETRY, committed, outcomes, until
 
 
@@ -195,6 +196,55 @@ async def test_a_worker_that_drains_gives_the_rest_of_its_chunk_away(rig: Rig) -
     assert 0 < (await run.status()).succeeded < 30
     await rig.run()
     assert await outcomes(run) == ["success"] * 30
+
+
+async def test_chunks_that_have_no_turn_are_left_to_other_workers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker picks more chunks than it can work on; one that comes later gets its share."""
+    monkeypatch.setattr(chunk_run, "PATIENCE_SECONDS", 0.05)
+    gate = asyncio.Event()
+
+    @rig.app.batch(concurrency=2, chunk=2)
+    async def work(number: int) -> None:
+        await gate.wait()
+
+    run = await work.start(range(12))
+    store = await rig.store()
+
+    async def holders() -> set[str | None]:
+        children = await store.children(run.id.to_bytes())
+        return {child.locked_by for child in children if child.status is Status.EXECUTING}
+
+    async def is_held() -> bool:
+        return bool(await holders())
+
+    async def is_shared() -> bool:
+        return len(await holders()) == 2 and (await run.status()).in_flight == 4
+
+    async with rig.app.worker():
+        await until(is_held)
+        async with rig.app.worker():
+            await until(is_shared)
+            gate.set()
+            await run.result()
+    assert await outcomes(run) == ["success"] * 12
+
+
+async def test_commits_whose_reply_was_lost_count_once(rig: Rig) -> None:
+    faulty = Faulty(rig.stores.unopened())
+    rig.app.use_store(faulty.as_store())
+
+    @rig.app.batch(chunk=5, results=True)
+    async def work(number: int) -> int:
+        return number
+
+    run = await work.start(range(30))
+    faulty.inline = False
+    for applied in (True, False, True, True, False):
+        faulty.fail("flush", applied=applied)
+    await rig.run()
+    assert not faulty.pending()
+    assert [item.value for item in await committed(run)] == list(range(30))
+    assert (await run.result()).retries == 0
 
 
 async def test_an_illegal_transition_fails_the_run_with_the_whole_report(

@@ -4,5 +4,6 @@
 - `start.py`, `feeding.py`: starting a run and feeding it; `run.py`: a started run, as its starter holds it
 - `coordinator.py`: works on the run's row: takes in, dispatches, commits in order; `sources.py`, `sinks.py`
 - `chunk_runner.py`, `chunk_run.py`: works on a chunk; `pool.py`: items at once in a worker
-- `packing.py`: states as bytes; `items.py`: outcomes as people read them; `status.py`: counters, rate, what the head waits for; `audit.py`
+- `packing.py`: states as bytes; `items.py`: outcomes as people read them; `audit.py`
+- `status.py`: counters, rate, what the head waits for, a picture of the run
 """

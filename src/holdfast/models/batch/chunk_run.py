@@ -40,6 +40,7 @@ from holdfast.store.effects import AdvanceExecution, DeliverSignal, Effect
 from holdfast.store.values import ExecutionClaim, NewSignal
 
 MARK_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 2.0  # a chunk that has had no turn here for so long is given to others, if there are any
 _OWNER_BITS: Final = 0x7FFF_FFFF
 
 
@@ -94,6 +95,8 @@ class ChunkRun:
         self._skips: list[tuple[int, str]] = []
         self._failures: list[tuple[int, FailClass, Note]] = []
         self._broken: Exception | None = None
+        self._has_begun = False
+        self._asked_at = self._time_base
 
     @property
     def threads(self) -> Executor:
@@ -216,7 +219,7 @@ class ChunkRun:
                 if not await self._mark(Status.EXECUTING):
                     return
                 self._pool.push(self, places)
-            elif self._unfinished == 0 and not may_begin:
+            elif self._unfinished == 0 and (not may_begin or await self._is_for_others()):
                 await self._mark(Status.RUNNABLE)
                 return
             else:
@@ -242,6 +245,7 @@ class ChunkRun:
             begun.append(place)
         self._unfinished += len(begun)
         if begun:
+            self._has_begun = True
             self._pool.reserve(self, len(begun))
         return begun
 
@@ -331,6 +335,14 @@ class ChunkRun:
         if receipt.cancel_requested:
             self._latch()
         return receipt.status is Status.EXECUTING
+
+    async def _is_for_others(self) -> bool:
+        """Whether this chunk only waits for its turn here, while another worker may have room for it."""
+        now = self._engine.now()
+        if self._has_begun or now - self._asked_at < PATIENCE_SECONDS:
+            return False
+        self._asked_at = now
+        return sum(not worker.is_expired for worker in await self._engine.store.workers()) > 1
 
     async def _wait(self, may_begin: bool) -> None:
         """Until something has changed, or a time has come."""
