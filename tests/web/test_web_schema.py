@@ -24,7 +24,7 @@ from holdfast.web.openapi import document
 from holdfast.web.server import build
 from holdfast.web.table import EVENT_STREAM
 
-EXAMPLES = 5
+EXAMPLES = {GenerationMode.POSITIVE: 4, GenerationMode.NEGATIVE: 4}  # of each route
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -50,7 +50,7 @@ def cases(operation: Any, mode: GenerationMode) -> list[Any]:
     made: list[Any] = []
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=EXAMPLES[mode],
         derandomize=True,
         deadline=None,
         database=None,
@@ -82,11 +82,12 @@ async def test_what_the_document_forbids_is_refused(shop: Shop) -> None:
     sent = 0
     async with client(build(shop.app, dashboard=False)) as http:
         for operation in operations():
-            if operation.query or operation.body or operation.path_parameters:
+            # Of a name in a path nearly every text is one: there is little to refuse, and it is slow to find.
+            if operation.query or operation.body or "{id}" in operation.path:
                 for case in cases(operation, GenerationMode.NEGATIVE):
                     await send(http, case)
                     sent += 1
-    assert sent > 50
+    assert sent > 40
 
 
 async def send(http: httpx.AsyncClient, case: Any) -> None:
