@@ -1,8 +1,8 @@
 """A webhook: events as HTTP POST, signed.
 
 The body is the JSON of a `HookEvent`. `Holdfast-Signature: t=<seconds>,v1=<hex>` is the HMAC-SHA256, with the secret,
-of `<seconds>.<body>`: `verify_signature` checks it. `Holdfast-Delivery` is the same for a repeated event. Any answer but
-2xx counts as failed; redirects are not followed.
+of `<seconds>.<body>`: `verify_signature` checks it. `Holdfast-Delivery` is the same for a repeated event. Any answer
+but 2xx counts as failed; redirects are not followed.
 """
 
 from __future__ import annotations
