@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Playwright, ViewportSize, sync_playwright
 
 from holdfast.web.security import Tokens
@@ -140,6 +141,15 @@ class Visitor:
     def close(self) -> None:
         self.context.close()
         assert not self.problems, self.problems
+
+
+def accessibility_problems(page: Page, **options: Any) -> list[str]:
+    """What axe finds, but for trifles."""
+    return [
+        f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
+        for violation in Axe().run(page, options=options).response["violations"]
+        if violation["impact"] in ("serious", "critical", "moderate")
+    ]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from holdfast.models.handle import Handle
 from holdfast.web.security import Tokens
-from tests.browser.conftest import DESKTOP, Served, Visitor, apart
+from tests.browser.conftest import DESKTOP, Served, Visitor, accessibility_problems, apart
 from tests.browser.world import Order, Shop, World, is_ended, parked, until, worker
 
 READ, OPERATE = "read-only-token-0001", "operators-token-0002"
@@ -177,6 +177,7 @@ def test_who_may_only_read_sees_no_actions_and_can_post_none(browser: Browser, w
         page = visitor.page
         page.goto(f"/executions/{world.ids['waiting']}")
         assert page.url.startswith(f"{served.url}/login")
+        assert accessibility_problems(page) == []
         page.get_by_label("Token").fill(READ)
         page.get_by_role("button", name="Sign in").click()
         expect(page.locator("h1")).to_have_text("checkout")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import DESKTOP, PHONE, Served, Visitor
+from tests.browser.conftest import DESKTOP, PHONE, Served, Visitor, accessibility_problems
 from tests.browser.world import World
 
 # The path, with names of the world's executions in braces, and a text that must be there.
@@ -38,14 +35,6 @@ PAGES = [
 ]
 
 
-def serious(found: Any) -> list[str]:
-    return [
-        f"{violation['id']}: {violation['help']}: {[node['html'][:160] for node in violation['nodes'][:3]]}"
-        for violation in found.response["violations"]
-        if violation["impact"] in ("serious", "critical", "moderate")
-    ]
-
-
 @pytest.mark.parametrize(("path", "text"), PAGES)
 def test_page_is_whole_accessible_and_fits_a_phone(
     browser: Browser, served: Served, world: World, path: str, text: str
@@ -54,11 +43,10 @@ def test_page_is_whole_accessible_and_fits_a_phone(
     page = visitor.visit(path.format(**world.ids))
     expect(page.locator("main")).to_contain_text(text)
     expect(page.locator("h1")).to_have_count(1)
-    axe = Axe()
-    assert serious(axe.run(page)) == []
+    assert accessibility_problems(page) == []
     page.emulate_media(color_scheme="dark")
     # Only what a theme can change; the rest is the same document.
-    assert serious(axe.run(page, options={"runOnly": ["color-contrast"]})) == []
+    assert accessibility_problems(page, runOnly=["color-contrast"]) == []
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     visitor.close()

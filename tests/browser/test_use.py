@@ -116,6 +116,19 @@ def test_menu_opens_on_a_phone(browser: Browser, served: Served) -> None:
     visitor.close()
 
 
+def test_everything_works_without_scripts(browser: Browser, served: Served, world: World) -> None:
+    visitor = Visitor(browser, served.url, viewport=PHONE, java_script_enabled=False)
+    page = visitor.visit("/")
+    page.get_by_role("link", name="Executions", exact=True).click()
+    page.get_by_role("searchbox").fill(world.ids["paused"][:10])
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator(".flash")).to_have_text("Resumed.")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".title-line")).to_contain_text("paused")
+    visitor.close()
+
+
 def test_empty_ledger_says_what_to_do(browser: Browser, tmp_path: Path) -> None:
     with Served(Shop(str(tmp_path / "empty.db"))) as served:
         visitor = Visitor(browser, served.url, viewport=DESKTOP)
