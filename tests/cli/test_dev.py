@@ -63,10 +63,26 @@ def test_it_works_serves_and_starts_again_when_the_code_changes(tmp_path: Path) 
         assert greeted(tmp_path, database) == "welcome, Ann"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+        assert process.stdout.read() == ""  # its child has gone too
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_what_works_ends_with_the_one_that_watches_it(tmp_path: Path) -> None:
+    (tmp_path / "greeter.py").write_text(PROGRAM.replace("{word}", "hello"))
+    process = subprocess.Popen(
+        [*HOLDFAST, "dev", "greeter:app", "--port", "0", "--json"],
+        cwd=tmp_path, env=environment(str(tmp_path / "g.db")), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines(process.stdout, "serving")
+    process.kill()
+    process.wait()
+    process.stdout.read()  # ends when the last of them has gone
+    process.stdout.close()
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:

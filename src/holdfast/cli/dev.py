@@ -82,6 +82,7 @@ async def _work_and_serve(call: Invocation, app: App, settings: WorkerSettings, 
             _say(call, f"working on {', '.join(settings.queue_limits())}; the dashboard is at {url}; Ctrl-C stops")
         sys.stdout.flush()
 
+    watched = asyncio.ensure_future(_outlived(os.getppid())) if CHILD_VARIABLE in os.environ else None
     try:
         app.observe(meters())
         worker = await app.make_worker(settings)
@@ -96,8 +97,17 @@ async def _work_and_serve(call: Invocation, app: App, settings: WorkerSettings, 
             await serving
         await working
     finally:
+        if watched is not None:
+            watched.cancel()
         await app.close()
     return Exit.OK
+
+
+async def _outlived(parent: int) -> None:
+    """Stop when the process that watches us was killed: nobody else would."""
+    while os.getppid() == parent:  # noqa: ASYNC110 - the system tells us no other way
+        await asyncio.sleep(POLL_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 # ---------------------------------------------------------------------- starting again

@@ -79,7 +79,7 @@ def migrate_command(call: Invocation) -> None:
     async def url(ledger: Ledger) -> str:
         return ledger.store.url
 
-    with progress(call, "migrating", "ledgers"):
+    with progress(call, "migrating"):
         shown = call.run(url, create=True)
     if call.as_json:
         call.out.json(Migrated(database=shown, migrated=True))
