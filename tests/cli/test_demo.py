@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Status
+from holdfast import App, Status
 from holdfast.cli.demo.audit import AuditLog, AuditReader, Run
 from holdfast.cli.demo.machines import expected_result
 from holdfast.cli.demo.process import WorkerProcess
@@ -106,6 +106,26 @@ def test_a_worker_that_ends_by_itself_is_reported(folder: Path) -> None:
         process.check_alive()
     assert "hunter2" not in str(caught.value)
     process.end()
+
+
+async def test_a_worker_that_is_asked_to_stop_leaves_in_good_order(folder: Path) -> None:
+    settings: dict[str, object] = {"queue": "q", "audit": str(folder / "audit"), "work_seconds": 0.01}
+    process = WorkerProcess(f"sqlite:///{folder / 'demo.db'}", settings, folder / "log")
+    async with App("demo", f"sqlite:///{folder / 'demo.db'}") as app:
+        store = await app.store()
+        while not await store.workers():
+            process.check_alive()
+    await process.stop()
+    assert process.has_left
+    assert "Fatal" not in (folder / "log").read_text()
+
+
+async def test_a_worker_that_does_not_leave_in_good_order_is_reported(folder: Path) -> None:
+    settings: dict[str, object] = {"queue": "q", "audit": str(folder / "audit"), "work_seconds": "no number"}
+    process = WorkerProcess("sqlite:////no/such/folder/demo.db", settings, folder / "log")
+    process._process.wait()
+    with pytest.raises(CommandError, match=r"did not leave in good order \(exit code 1\)"):
+        await process.stop()
 
 
 def test_an_audit_is_read_in_whole_lines(folder: Path) -> None:

@@ -76,6 +76,11 @@ class WorkerProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._process.wait, STOP_SECONDS)
         self.end()
+        if self._process.returncode:
+            raise CommandError(
+                f"the worker process {self.pid} did not leave in good order "
+                f"(exit code {self._process.returncode}): {self._log_tail()}"
+            )
 
     def end(self) -> None:
         """Whatever happened, it is gone after this."""

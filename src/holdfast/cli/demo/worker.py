@@ -33,7 +33,9 @@ async def work(database: str, queue: str, audit: str, work_seconds: float) -> No
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    # Past the buffer of Python: who waits in `sys.stdin` holds its lock, without which Python aborts at its end.
+    while os.read(sys.stdin.fileno(), 1_024):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
