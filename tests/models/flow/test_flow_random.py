@@ -9,11 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from holdfast import App, Flow, RetryPolicy, Status
 from holdfast.core.codec import ErrorRecord
+from holdfast.core.errors import DefinitionError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.models.flow.audit import audit_flows
 from holdfast.models.flow.reading import read_job
@@ -76,7 +77,7 @@ def interpret(nodes: list[Node]) -> tuple[Counter[str], bool]:
         else:
             # All of one iteration come together, so each has come as often as the others, or never.
             required = [done[source] for source in node.sources if source not in node.optional]
-            around = _times_around(nodes, node.sources[0], done)
+            around = _times_around(nodes, node.sources[0], ran)
             times = min(required, default=around)
         entered = times * (1 + (node.repeats if not node.fails else 0))
         ran[f"n{number}"] = entered
@@ -89,14 +90,12 @@ def interpret(nodes: list[Node]) -> tuple[Counter[str], bool]:
     return +ran, failed
 
 
-def _times_around(nodes: list[Node], number: int, done: Counter[int]) -> int:
-    """How many iterations of the cycle around a node there are."""
+def _times_around(nodes: list[Node], number: int, ran: Counter[str]) -> int:
+    """How many iterations of the cycle around a node there are; one whose head failed is one."""
     while True:
         node = nodes[number]
-        if node.repeats and not node.fails:
-            return done[number]
         if node.repeats:
-            return 0
+            return ran[f"n{number}"]
         if not node.sources:
             return 1
         number = node.sources[0]
@@ -148,10 +147,15 @@ def _declare(flow: Flow, number: int, node: Node, made: list[Any], ran: Counter[
 
 async def run(nodes: list[Node], folder: Path) -> None:
     stores = SqliteStores(folder)
-    await stores.open()
     ran: Counter[str] = Counter()
     app = App("random", store=stores.unopened())
-    flow = build(app, nodes, ran)
+    try:
+        flow = build(app, nodes, ran)
+    except DefinitionError as error:
+        if "cannot fill" not in str(error):
+            raise
+        reject()  # it is refused where it is declared
+    await stores.open()
     try:
         handle = await flow.start(0)
         worker = await app.make_worker(WorkerSettings(concurrency=4))
