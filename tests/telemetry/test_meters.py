@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -56,6 +58,8 @@ async def test_a_scrape_tells_what_the_ledger_holds_and_the_engine_did(stores: S
     await worker.stop(0)
     await app.close()
     assert value(held, "holdfast_executions", status="done") == 1
+    assert value(held, "holdfast_executions_capped", status="done") == 0
+    assert value(held, "holdfast_queue_capped", queue="slow") == 0
     assert value(held, "holdfast_executions", status="failed") == 1
     assert value(held, "holdfast_queue_runnable", queue="slow") == 1
     assert value(held, "holdfast_queue_oldest_seconds", queue="slow") == 60
@@ -70,6 +74,23 @@ async def test_a_scrape_tells_what_the_ledger_holds_and_the_engine_did(stores: S
     assert value(did, "holdfast_flush_commits_sum") == 3
     assert value(did, "holdfast_flush_seconds_count") == value(did, "holdfast_flush_commits_count")
     assert value(did, "holdfast_pick_seconds_count") >= 2
+
+
+async def test_a_count_that_stopped_at_its_bound_says_so(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("bounded", store=stores.unopened())
+
+    @app.task(name="wait", queue="default")
+    async def wait() -> None: ...
+
+    for _ in range(3):
+        await wait.start()
+    store = await app.store()
+    monkeypatch.setattr(store, "tally", functools.partial(store.tally, 2))
+    held = samples(await Metrics().render(store))
+    await app.close()
+    assert value(held, "holdfast_executions", status="runnable") == 2
+    assert value(held, "holdfast_executions_capped", status="runnable") == 1
+    assert value(held, "holdfast_executions_capped", status="failed") == 0
 
 
 def test_losses_are_counted() -> None:

@@ -223,3 +223,29 @@ def test_the_document_names_every_route_once_and_is_plain_json() -> None:
 def test_the_documentation_has_the_table_of_routes() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "http-api.md"
     assert markdown(ROUTES) in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", f"{API}/executions", "GET, HEAD, POST"),
+        ("OPTIONS", f"{API}/queues/default", "PATCH"),
+        ("GET", f"{API}/schedules/x/pause", "POST"),
+        ("DELETE", "/health", "GET, HEAD"),
+        ("PUT", "/login", "GET, HEAD, POST"),
+    ],
+)
+async def test_a_method_that_a_path_has_not_is_answered_with_those_it_has(
+    shop: Shop, method: str, path: str, allowed: str
+) -> None:
+    async with client(build(shop.app, dashboard=False)) as http:
+        answer = await http.request(method, path)
+        assert problem(answer) == (405, "method-not-allowed")
+        assert answer.headers["allow"] == allowed
+
+
+async def test_an_error_quotes_a_part_of_what_was_sent_only(shop: Shop) -> None:
+    async with client(build(shop.app, dashboard=False)) as http:
+        answer = await http.post(f"{API}/executions", json={"name": shop.order.name, "input": ["x" * 100_000]})
+        assert problem(answer) == (422, "invalid")
+        assert len(answer.content) < 3_000

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Message
 from tests.web.kit import ADMIN, OPERATE, READ, TOKENS, Shop, client
 
 from holdfast.web.guard import Guard
@@ -61,6 +63,49 @@ async def test_a_form_on_loopback_needs_the_token_of_its_page() -> None:
         browser.cookies.clear()
         stolen = await browser.post("/act", data={"what": "it", "csrf_token": token}, headers=origin)
         assert stolen.json()["type"].endswith("bad-csrf")
+
+
+@pytest.mark.parametrize("other", ['a{b}="x', "list[0]=1", "é=1", '{"a": "b"}', "plain", 'q="\\"'])
+async def test_cookies_of_other_programs_on_this_machine_are_in_nobodys_way(other: str) -> None:
+    """Cookies know no ports: what another server of localhost has set comes along."""
+    async with client(forms(Tokens())) as browser:
+        cookie = (await browser.get("/page")).headers["set-cookie"].partition(";")[0]
+        browser.cookies.clear()
+        headers = [(b"origin", b"http://localhost"), (b"cookie", f"{other}; {cookie}".encode("latin-1"))]
+        page = await browser.get("/page", headers=headers)
+        assert "set-cookie" not in page.headers
+        data = {"what": "it", "csrf_token": token_in(page.text)}
+        assert (await browser.post("/act", data=data, headers=headers)).status_code == 200
+
+
+async def test_of_strangers_no_body_is_read() -> None:
+    read: list[bytes] = []
+
+    async def endless() -> AsyncIterator[bytes]:
+        while len(read) < 10:
+            read.append(b"x")
+            yield b"x"
+
+    async with client(forms(TOKENS)) as stranger:
+        answer = await stranger.post("/act", content=endless())
+    assert answer.status_code == 401
+    assert not read
+
+
+@pytest.mark.parametrize("length", [str(2**22 + 1), "9" * 15, "9" * 16, "9" * 40])
+async def test_a_body_that_is_announced_as_too_large_is_not_waited_for(length: str) -> None:
+    sent: list[Message] = []
+
+    async def never() -> Message:
+        raise AssertionError("the body was read")
+
+    async def keep(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-length", length.encode())]
+    scope = {"type": "http", "method": "POST", "path": "/act", "headers": headers, "scheme": "http"}
+    await Guard(forms(Tokens()), Tokens())(scope, never, keep)
+    assert sent[0]["status"] == 413
 
 
 async def test_another_site_can_do_nothing_on_loopback() -> None:

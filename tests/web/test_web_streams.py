@@ -189,3 +189,14 @@ async def test_over_a_real_connection_a_client_reconnects_and_then_is_told_to_st
         assert await listen(rest[-1]["id"], 1) == []
     server.stop()
     await serving
+
+
+async def test_a_stream_is_not_opened_for_who_asks_for_its_head_alone(shop: Shop) -> None:
+    live = streams()
+    handle = await shop.order.start(4)
+    async with client(build(shop.app, dashboard=False, streams=live)) as http:
+        for path in ("/api/v1/events", f"/api/v1/executions/{handle.id}/events"):
+            answer = await http.head(path)
+            assert (answer.status_code, answer.content) == (200, b"")
+            assert answer.headers["content-type"].startswith("text/event-stream")
+        assert live.open == 0

@@ -1,8 +1,9 @@
 """The middleware around everything: who asks, from where, how much; request ids, errors, headers.
 
 In this order: a request id; the Host header (without a token only names of loopback are served, so that a foreign name
-that resolves to 127.0.0.1 gets nothing: DNS rebinding); who asks; the size of the body; Origin and CSRF of what a
-browser sends; then the application. Whatever it raises is answered with a problem document.
+that resolves to 127.0.0.1 gets nothing: DNS rebinding); who asks (of strangers no body is read, but at the login); the
+size of the body; Origin and CSRF of what a browser sends; then the application. Whatever it raises is answered with a
+problem document.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ import logging
 import re
 import secrets
 from collections.abc import MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from time import time
 from typing import Any, Final
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,6 +38,7 @@ from holdfast.web.security import (
     is_csrf_token,
     is_loopback,
     is_same_origin,
+    require,
 )
 
 log = logging.getLogger("holdfast.web")
@@ -104,12 +105,14 @@ class _Exchange:
         state["request_id"] = self.request_id
         try:
             self._check_host()
-            cookies = _cookies(self._headers)
+            cookies = cookie_parser(self._headers.get("cookie", ""))
             if self._guard.is_open and not _CSRF_NONCE.fullmatch(cookies.get(CSRF_COOKIE, "")):
                 self._new_cookie = cookies[CSRF_COOKIE] = secrets.token_hex(16)
             state["access"] = self._guard.access(self._headers, cookies)
             receive = self._receive
             if scope["method"] not in SAFE_METHODS:
+                if scope["path"] != LOGIN:
+                    require(Request(scope), Role.READ)
                 body = await self._read_body()
                 self._check_browser(body)
                 receive = _replay(body, self._receive)
@@ -124,20 +127,16 @@ class _Exchange:
     async def _read_body(self) -> bytes:
         most = self._guard._body_max_bytes
         length = self._headers.get("content-length", "")
-        parts: list[bytes] = []
-        size = int(length) if length.isascii() and length.isdigit() and len(length) < 16 else 0
-        while size <= most:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                break
-            parts.append(message.get("body", b""))
-            if sum(map(len, parts)) > most:
-                size = most + 1
+        if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > most):
+            raise _too_large(most)
+        body = bytearray()
+        while (message := await self._receive())["type"] == "http.request":
+            body += message.get("body", b"")
+            if len(body) > most:
+                raise _too_large(most)
             if not message.get("more_body", False):
                 break
-        if size > most:
-            raise Problem(413, "too-large", f"the body is over the limit of {most} bytes")
-        return b"".join(parts)
+        return bytes(body)
 
     def _check_browser(self, body: bytes) -> None:
         """What a browser sends on its own behalf must come from a page of ours. A token in a header proves as much."""
@@ -199,17 +198,12 @@ def http_problem(error: HTTPException) -> Problem:
     if error.status_code == 404:
         return Problem(404, "not-found", "there is no such path")
     if error.status_code == 405:
-        return Problem(405, "method-not-allowed", "the path has no such method")
+        return Problem(405, "method-not-allowed", "the path has no such method", headers=error.headers)
     return Problem(error.status_code, "invalid", error.detail)
 
 
-def _cookies(headers: Headers) -> dict[str, str]:
-    jar: SimpleCookie = SimpleCookie()
-    try:
-        jar.load(headers.get("cookie", ""))
-    except CookieError:
-        return {}
-    return {name: morsel.value for name, morsel in jar.items()}
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too-large", f"the body is over the limit of {most} bytes")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

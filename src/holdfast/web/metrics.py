@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast.store.base import Store
+from holdfast.store.watching import COUNT_BOUND
 from holdfast.telemetry.meters import registry as engine_registry
 from holdfast.views import reading, shapes
 
@@ -36,12 +37,24 @@ class _Snapshot:
     def collect(self) -> Iterable[Metric]:
         overview = self._overview
         executions = GaugeMetricFamily(
-            "holdfast_executions", "Executions by status, each counted up to 10000", labels=["status"]
+            "holdfast_executions",
+            f"Executions by status, each up to {COUNT_BOUND}, done and cancelled among the newest {COUNT_BOUND} "
+            "ends: a floor where holdfast_executions_capped is 1. Totals: holdfast_ended_total of the workers",
+            labels=["status"],
+        )
+        capped = GaugeMetricFamily(
+            "holdfast_executions_capped", "1 if there are more with this status than were counted", labels=["status"]
         )
         for found in overview.statuses:
             executions.add_metric([found.status.value], found.count)
+            capped.add_metric([found.status.value], float(found.capped))
         runnable = GaugeMetricFamily(
-            "holdfast_queue_runnable", "Executions that wait in a queue, counted up to 10000", labels=["queue"]
+            "holdfast_queue_runnable",
+            f"Executions that wait in a queue, counted up to {COUNT_BOUND}: a floor where holdfast_queue_capped is 1",
+            labels=["queue"],
+        )
+        queue_capped = GaugeMetricFamily(
+            "holdfast_queue_capped", "1 if more wait in the queue than were counted", labels=["queue"]
         )
         executing = GaugeMetricFamily("holdfast_queue_executing", "Executions at work", labels=["queue"])
         age = GaugeMetricFamily(
@@ -50,6 +63,7 @@ class _Snapshot:
         paused = GaugeMetricFamily("holdfast_queue_paused", "1 if the queue is paused", labels=["queue"])
         for queue in overview.queues:
             runnable.add_metric([queue.name], queue.runnable)
+            queue_capped.add_metric([queue.name], float(queue.capped))
             executing.add_metric([queue.name], queue.executing)
             oldest = queue.oldest_eligible_at
             waited = 0.0 if oldest is None else (overview.at - oldest).total_seconds()
@@ -58,4 +72,4 @@ class _Snapshot:
         workers = GaugeMetricFamily("holdfast_workers", "Workers by the state of their lease", labels=["lease"])
         workers.add_metric(["alive"], overview.workers)
         workers.add_metric(["expired"], overview.workers_expired)
-        yield from (executions, runnable, executing, age, paused, workers)
+        yield from (executions, capped, runnable, queue_capped, executing, age, paused, workers)

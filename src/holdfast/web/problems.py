@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -26,6 +27,7 @@ from holdfast.core.errors import (
 
 MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "urn:holdfast:problem:"
+DETAIL_MAX_CHARS: Final = 2_000  # an error may quote what was sent
 
 TITLES: Final = {
     "invalid": "The request is not valid",
@@ -60,12 +62,13 @@ class ProblemDocument(Struct, frozen=True, kw_only=True):
 class Problem(HoldfastError):  # noqa: N818  (the word of RFC 9457)
     """An answer that is an error. `word` is the end of its type."""
 
-    def __init__(self, status: int, word: str, detail: str) -> None:
+    def __init__(self, status: int, word: str, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         assert word in TITLES, word
         self.status = status
         self.word = word
-        self.detail = detail
+        self.detail = detail if len(detail) <= DETAIL_MAX_CHARS else f"{detail[:DETAIL_MAX_CHARS]}…"
+        self.headers = dict(headers or {})
 
 
 _KINDS: Final[tuple[tuple[type[HoldfastError], int, str], ...]] = (
@@ -106,5 +109,5 @@ def response_of(problem: Problem, request_id: str) -> Response:
         detail=problem.detail,
         request_id=request_id,
     )
-    headers = {"www-authenticate": 'Bearer realm="holdfast"'} if problem.status == 401 else {}
+    headers = problem.headers | ({"www-authenticate": 'Bearer realm="holdfast"'} if problem.status == 401 else {})
     return Response(msgspec.json.encode(document), problem.status, headers, MEDIA_TYPE)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +22,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.routing import Route as StarletteRoute
+from starlette.types import Scope
 
 from holdfast.app import App
 from holdfast.core.errors import ConfigurationError, HoldfastError
@@ -35,7 +36,7 @@ from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
 from holdfast.web.security import TOKENS_VARIABLE, Role, Tokens, check_binding, csrf_token, may, require
 from holdfast.web.streams import Streams
-from holdfast.web.table import JSON, PREFIX, Call, Route, read_body, read_query, respond
+from holdfast.web.table import EVENT_STREAM, JSON, PREFIX, Call, Route, read_body, read_query, respond
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8420
@@ -171,6 +172,7 @@ def make_server(application: Starlette, host: str, port: int) -> Server:
             application,
             host=host,
             port=port,
+            http="h11",  # the one that limits the size of headers
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -188,6 +190,8 @@ def _api_route(route: Route, app: App, streams: Streams) -> StarletteRoute:
         if route.role is not None:
             require(request, route.role)
         query = read_query(route, request)
+        if request.method == "HEAD" and route.media == EVENT_STREAM:
+            return Response(media_type=EVENT_STREAM)  # a stream has no end, and nobody would read it
         body = None if route.body is None else await read_body(route.body, request)
         call = Call(request, app, await app.store(), streams, query, body)
         return await respond(route, call)
@@ -240,7 +244,21 @@ def _raise(_: Request, error: Exception) -> Response:
     raise error  # to the guard, which answers it
 
 
-def _raise_http(_: Request, error: Exception) -> Response:
+def _raise_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        scope = {**request.scope, "root_path": request.scope.get("app_root_path", "")}
+        error.headers = {"allow": ", ".join(sorted(_methods(request.app.routes, scope)))}
     problem: Problem = http_problem(error)
     raise problem
+
+
+def _methods(routes: Sequence[BaseRoute], scope: Scope) -> set[str]:
+    """Of all routes with this path; Starlette names those of the first."""
+    found: set[str] = set()
+    for route in routes:
+        match, below = route.matches(scope)
+        if match is not Match.NONE:
+            found |= _methods(getattr(route, "routes", None) or [], {**scope, **below})
+            found |= getattr(route, "methods", None) or set()
+    return found
