@@ -1,8 +1,9 @@
 """Flows: a graph of activities. Ledgers: two of fifteen digits, and a semaphore a job (core.collation).
 
-- `activity.py`: what a node is; `graph.py`: what a graph must be; `fitting.py`: types along an edge
+- `activity.py`, `making.py`: what a node is; `graph.py`: what a graph must be; `fitting.py`: types along an edge
 - `flow.py`: what users declare; `start.py`, `registry.py`; `diagram.py`, `drawing.py`
 - `message.py`: the rows that move a job; `outcome.py`: what an activity answered; `settling.py`: what follows from it
-- `runner.py`: the protocol; `work.py`: user code between the legs; `ending.py`: the end of a job
+- `runner.py`: begins jobs; `transition.py`: the protocol of one message; `looking.py`: its ledgers, read together
+- `work.py`: user code between the legs; `ending.py`, `job.py`: the end of a job
 - `reading.py`: a job as people see it; `letters.py`: dead letters; `audit.py`: whether all of it agrees
 """
