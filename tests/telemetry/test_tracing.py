@@ -171,6 +171,37 @@ async def test_a_machine_has_a_span_a_step_and_its_children_hang_on_it(traced: T
     assert steps == sorted(wanted)
 
 
+async def test_a_transaction_has_a_span_an_attempt_too(traced: Traced) -> None:
+    """Inside a workflow and alone; the code in it sees its span on either store."""
+    app, seen = traced.app, traced.seen
+
+    def note() -> int:
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        return len(seen)
+
+    def plain(connection: Any) -> int:
+        return note()
+
+    async def coroutine(connection: Any) -> int:
+        return note()
+
+    store = await app.store()
+    pay = app.transaction(name="pay")(plain if store.commits_in_thread else coroutine)
+
+    @app.workflow(name="till")
+    async def till(ctx: Context) -> int:
+        await pay()
+        return 1
+
+    till_handle = await till.start()
+    await pay.options(queue="default").start()
+    await traced.work()
+    spans = traced.spans()
+    (alone,), attempts = spans["task pay"], spans["attempt pay"]
+    assert sorted(traced.seen) == sorted(own_id(attempt) for attempt in attempts)
+    assert {parent_of(attempt) for attempt in attempts} == {own_id(alone), span_id_of(till_handle.id.to_bytes())}
+
+
 async def test_an_execution_is_sent_once_with_the_times_of_the_ledger(traced: Traced) -> None:
     handle = await traced.parcel.start(Box(0))
     await traced.stores.advance(5)
@@ -206,6 +237,8 @@ async def test_metrics_count_what_a_worker_does(traced: Traced) -> None:
                 found.setdefault(metric.name, []).extend(metric.data.data_points)
     ended = {(p.attributes["name"], p.attributes["status"]): p.value for p in found["holdfast.executions.ended"]}
     assert ended == {("Parcel", "done"): 1, ("Parcel", "failed"): 1, ("order", "done"): 1}
+    retries = {(p.attributes["kind"], p.attributes["name"]): p.value for p in found["holdfast.retries"]}
+    assert retries == {("task", "charge"): 1}  # inside the workflow
     assert sum(point.value for point in found["holdfast.steps"]) >= 4
     assert sum(point.count for point in found["holdfast.flush.commits"]) > 0
 

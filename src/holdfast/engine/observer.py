@@ -37,6 +37,9 @@ class Observer(Protocol):
     def advanced(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
         """A commit of a claim was applied."""
 
+    def retried(self, kind: str, name: str) -> None:
+        """A call inside an execution failed and is to be tried again."""
+
     def lease_lost(self) -> None:
         """This worker's own lease ran out."""
 
@@ -97,6 +100,10 @@ class Observers:
     def advanced(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
         for observer in self._all:
             observer.advanced(claim, advance, receipt)
+
+    def retried(self, kind: str, name: str) -> None:
+        for observer in self._all:
+            observer.retried(kind, name)
 
     def lease_lost(self) -> None:
         for observer in self._all:

@@ -151,6 +151,10 @@ class Worker:
                 self._applied(claim, advance, receipt)
         return receipt
 
+    def note_retry(self, kind: str, name: str) -> None:
+        if self._observer is not None:
+            self._observer.retried(kind, name)
+
     def may_keep(self, claim: ExecutionClaim, steps: int, since: float) -> bool:
         if self._is_draining:
             return False

@@ -39,7 +39,9 @@ class Meters:
         self._picked = Counter("holdfast_picked", "Executions that were leased", registry=where)
         self._steps = Counter("holdfast_steps", "Committed steps", ["kind", "name"], registry=where)
         self._ended = Counter("holdfast_ended", "Executions that ended", ["kind", "name", "status"], registry=where)
-        self._retries = Counter("holdfast_retries", "Steps to be tried again", ["kind", "name"], registry=where)
+        self._retries = Counter(
+            "holdfast_retries", "Steps and tasks to be tried again", ["kind", "name"], registry=where
+        )
         self._stranded = Counter("holdfast_stranded", "Executions that were stranded", ["kind", "name"], registry=where)
         self._lease_losses = Counter("holdfast_lease_losses", "Times that this worker lost its lease", registry=where)
         self._reaped_workers = Counter("holdfast_reaped_workers", "Dead workers that were cleaned up", registry=where)
@@ -77,6 +79,9 @@ class Meters:
             self._stranded.labels(claim.kind, claim.name).inc()
         elif advance.error is not None:
             self._retries.labels(claim.kind, claim.name).inc()
+
+    def retried(self, kind: str, name: str) -> None:
+        self._retries.labels(kind, name).inc()
 
     def lease_lost(self) -> None:
         self._lease_losses.inc()

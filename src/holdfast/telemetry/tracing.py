@@ -87,7 +87,7 @@ class OpenTelemetry:
         meter = (meter_provider or metrics.get_meter_provider()).get_meter("holdfast", __version__)
         self._ended_count = meter.create_counter("holdfast.executions.ended", description="Executions that ended")
         self._step_count = meter.create_counter("holdfast.steps", description="Committed steps")
-        self._retry_count = meter.create_counter("holdfast.retries", description="Steps to be tried again")
+        self._retry_count = meter.create_counter("holdfast.retries", description="To be tried again")
         self._lost_count = meter.create_counter("holdfast.lease.losses", description="Leases that workers lost")
         self._reaped_count = meter.create_counter("holdfast.executions.reaped", description="Taken back from the dead")
         self._dropped = meter.create_counter("holdfast.spans.dropped", description="Spans of executions not sent")
@@ -173,6 +173,9 @@ class OpenTelemetry:
         self._waiting.append(claim.promise)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send_soon())
+
+    def retried(self, kind: str, name: str) -> None:
+        self._retry_count.add(1, {"kind": kind, "name": name})
 
     def lease_lost(self) -> None:
         self._lost_count.add(1)

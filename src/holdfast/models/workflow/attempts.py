@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import BrokenExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import UNSET
 
@@ -18,6 +18,8 @@ from holdfast.engine.runner import Engine
 from holdfast.models.own_context import InContext
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.task import Task, call_by_name
+
+T = TypeVar("T")
 
 
 class AttemptTimedOut(TimeoutError):  # noqa: N818  (a kind of timeout, which users catch as one)
@@ -47,9 +49,13 @@ async def run_attempt(
     task: Task[..., Any], text: str, call: Current, engine: Engine, arguments: tuple[Any, ...] | None = None
 ) -> Returned:
     """The result. Whatever the task raised comes out as it is. `arguments`, if given, are what `text` says."""
-    running = _attempt(task, text, call, engine, arguments)
+    return await traced(task.name, call.attempt, _attempt(task, text, call, engine, arguments))
+
+
+def traced(name: str, attempt: int, running: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """An attempt as it is, or inside a span where somebody traces."""
     tracer = STEPS.tracer
-    return await (running if tracer is None else tracer.around("attempt", task.name, call.attempt, running))
+    return running if tracer is None else tracer.around("attempt", name, attempt, running)
 
 
 async def _attempt(

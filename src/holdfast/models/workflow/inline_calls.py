@@ -12,7 +12,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
-from holdfast.models.workflow.attempts import Returned, failure_kind, run_attempt
+from holdfast.models.workflow.attempts import Returned, failure_kind, run_attempt, traced
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.failures import failure_of
 from holdfast.models.workflow.open_call import OpenCall
@@ -20,6 +20,7 @@ from holdfast.models.workflow.run_ledger import RunLedger
 from holdfast.models.workflow.task import Task
 from holdfast.models.workflow.transaction import WrongStoreError
 from holdfast.store.effects import Effect
+from holdfast.store.values import Receipt
 
 
 class InlineCalls(RunLedger):
@@ -82,14 +83,17 @@ class InlineCalls(RunLedger):
             session.completed(call, Ok(Raw(text.encode())))
             return self._effects(Status.EXECUTING, True, {})
 
+        async def transact() -> Receipt:
+            work = task.work(call.input, self._current(call), self._engine)
+            return await self._engine.transact(self._claim, work, effects_of)
+
         await self._turn.come()
         self._turn.is_taken = True
         try:
             if self._is_over:
                 return False
             try:
-                work = task.work(call.input, self._current(call), self._engine)
-                receipt = await self._engine.transact(self._claim, work, effects_of)
+                receipt = await traced(task.name, call.attempt, transact())
             except (StoreError, asyncio.CancelledError):
                 raise  # whether it was committed is not known here: whoever picks it next reads that in the journal
             except Exception as error:
@@ -237,6 +241,7 @@ class InlineCalls(RunLedger):
         if isinstance(decision, GiveUp) or isinstance(outcome, PayloadError | WrongStoreError):
             session.completed(call, Err(failure))
         else:
+            self._engine.note_retry("task", task.name)
             session.retrying(call, failure, self._now_us() + round(decision.delay_seconds * 1_000_000))
 
     # ------------------------------------------------------------------ the outside

@@ -16,7 +16,7 @@ from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
-from holdfast.models.workflow.attempts import failure_kind, run_attempt
+from holdfast.models.workflow.attempts import failure_kind, run_attempt, traced
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.definition import FunctionRegistry
 from holdfast.models.workflow.task import KIND, FailedAttempt, Task, TaskState
@@ -106,12 +106,16 @@ class _TaskRun:
 
     async def _transact(self, task: Transaction[..., Any]) -> None:
         """What it writes and its end are one commit."""
-        try:
-            await self._engine.transact(
+
+        async def transact() -> Receipt:
+            return await self._engine.transact(
                 self._claim,
                 task.work(bytes(self._state.input).decode(), self._current(), self._engine),
                 lambda text: (AdvanceExecution(status=Status.DONE, result=text, digest=task.digest),),
             )
+
+        try:
+            await traced(task.name, self._attempt_number, transact())
         except (StoreError, asyncio.CancelledError):
             raise  # whether it was committed is not known here: whoever picks it next finds it done, or not begun
         except Exception as error:
