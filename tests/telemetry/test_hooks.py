@@ -156,6 +156,24 @@ def test_what_is_no_occasion_and_what_is_declared_twice_is_refused() -> None:
 # ---------------------------------------------------------------------- webhooks
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:hunter2@example.org/",
+        "https://example.org/a b?token=hunter2",
+        "https://example.org/é?token=hunter2",
+        "https://example.org:hunter2/",
+        "https://[::1/hunter2",
+        "https://example.org:0/hunter2",
+        "file:///etc/hunter2",
+    ],
+)
+def test_a_url_that_cannot_be_called_is_refused_where_it_is_declared_and_not_quoted(url: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        webhook(url, ("failed",), None, None)
+    assert "hunter2" not in str(refused.value)
+
+
 class Receiver:
     """Answers what it is told to, and keeps what it got."""
 

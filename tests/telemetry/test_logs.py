@@ -97,3 +97,12 @@ def test_an_error_is_an_object_and_odd_values_do_not_break_a_line() -> None:
         "bad\nthing",
     )
     assert line["odd"].startswith("<object")
+
+
+def test_no_extra_forges_a_line_and_no_odd_text_loses_one(lines: io.StringIO) -> None:
+    log.info("first", extra={"level": "critical", "time": "never", "city": "Rome"})
+    log.info("a file named \udcff")
+    first, second = parsed(lines)
+    assert (first["level"], first["city"]) == ("info", "Rome")
+    assert first["time"] != "never"
+    assert second["message"] == "a file named \udcff"

@@ -13,9 +13,10 @@ import hmac
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from time import time
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -40,15 +41,29 @@ _opener: Final = urllib.request.build_opener(_NoRedirects)
 
 def webhook(url: str, events: Sequence[Occasion], secret: str | None, name: str | None) -> Hook:
     check_occasions(events)
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidArgumentError("the URL of a webhook begins with https:// or http:// and names a host")
+    parts = _checked(url)
     chosen = name or f"webhook:{parts.hostname}:{hashlib.sha256(url.encode()).hexdigest()[:12]}"
 
     async def deliver(event: HookEvent) -> None:
         await asyncio.to_thread(_post, url, parts.hostname or "", secret, event)
 
     return Hook(chosen, tuple(events), deliver)
+
+
+def _checked(url: str) -> SplitResult:
+    """Here, where it is declared, and without quoting it: a URL may hold a secret."""
+    try:
+        parts = urlsplit(url)
+        is_sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_sound = False
+    if not is_sound:
+        raise InvalidArgumentError("the URL of a webhook begins with https:// or http:// and names a host")
+    if "@" in parts.netloc:
+        raise InvalidArgumentError("the URL of a webhook has a user or password in it: sign it with a secret instead")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidArgumentError("the URL of a webhook has spaces or other characters that must be percent-encoded")
+    return parts
 
 
 def _post(url: str, host: str, secret: str | None, event: HookEvent) -> None:
@@ -69,7 +84,7 @@ def _post(url: str, host: str, secret: str | None, event: HookEvent) -> None:
     except urllib.error.HTTPError as error:
         with error:
             status = error.code
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise WebhookError(f"{host} could not be reached: {type(error).__name__}") from None
     if not 200 <= status < 300:
         raise WebhookError(f"{host} answered {status}")

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -101,8 +102,13 @@ class JsonFormatter(logging.Formatter):
             error = record.exc_info[1]
             text = self.formatException(record.exc_info)
             line["error"] = {"type": type(error).__qualname__, "message": str(error), "traceback": text}
-        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD and name not in _OURS}
-        return msgspec.json.encode(line, enc_hook=repr).decode("utf-8", "replace")
+        for name, value in vars(record).items():
+            if name not in _STANDARD and name not in _OURS:
+                line.setdefault(name, value)  # an extra does not forge what a line says of itself
+        try:
+            return msgspec.json.encode(line, enc_hook=repr).decode()
+        except UnicodeEncodeError:  # half a surrogate, as names of files have them
+            return json.dumps(line, default=repr)
 
 
 def configure_logging(log_format: LogFormat, level: int = logging.WARNING, stream: TextIO | None = None) -> None:
