@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import App, Context, PromiseId, Status
-from holdfast.core.errors import NotFoundError
+from holdfast.core.errors import InvalidArgumentError, NotFoundError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter
@@ -108,3 +108,20 @@ async def test_what_is_not_there_is_said(shop: Shop) -> None:
     for text in (PromiseId.of("order", "other"), "ffff0000ffff"):
         with pytest.raises(NotFoundError):
             await reading.find(shop.store, text)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "a\0b"},
+        {"queue": "\udcff"},
+        {"kind": "\0"},
+        {"attributes": {"n": 2**63}},
+        {"attributes": {"n": float("inf")}},
+        {"attributes": {"n": "\udcff"}},
+        {"attributes": {"\0": 1}},
+    ],
+)
+def test_a_filter_refuses_what_no_store_can_hold(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        ExecutionFilter(**given)

@@ -249,3 +249,10 @@ async def test_an_error_quotes_a_part_of_what_was_sent_only(shop: Shop) -> None:
         answer = await http.post(f"{API}/executions", json={"name": shop.order.name, "input": ["x" * 100_000]})
         assert problem(answer) == (422, "invalid")
         assert len(answer.content) < 3_000
+
+
+@pytest.mark.parametrize("where", ["n=99999999999999999999999", "n=-9223372036854775809"])
+async def test_a_number_that_no_attribute_can_be_is_no_fault_of_the_server(shop: Shop, where: str) -> None:
+    async with client(build(shop.app, dashboard=False)) as http:
+        assert problem(await http.get(f"{API}/executions", params={"where": where})) == (422, "invalid")
+        assert (await http.get(f"{API}/executions", params={"where": "n=9223372036854775807"})).status_code == 200

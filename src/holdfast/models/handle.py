@@ -20,10 +20,10 @@ from holdfast.core.errors import (
     SignalRefusedError,
 )
 from holdfast.core.identity import IdQuery, PromiseId, resolve
+from holdfast.core.searchable import is_text
 from holdfast.core.status import Status
 from holdfast.engine.results import Ending
 from holdfast.models.connection import Connection
-from holdfast.models.options import is_text
 from holdfast.models.workflow.fork import RETRY, fork_at, retry_of
 from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
 

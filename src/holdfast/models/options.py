@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -13,6 +12,7 @@ import msgspec
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.outcomes import Unique
+from holdfast.core.searchable import is_searchable, is_text
 from holdfast.core.status import Status
 
 PARTITION_KEY_MAX_CHARS = 255
@@ -78,29 +78,11 @@ class Options:
         if self.attributes is None:
             return None
         for name, value in self.attributes.items():
-            if not is_text(name) or not (is_text(value) or _is_searchable(value)):
+            if not is_text(name) or not is_searchable(value):
                 raise InvalidArgumentError(
                     f"the attribute {name!r} is {value!r:.100}; use text, booleans, or finite numbers of 64 bits"
                 )
         return msgspec.json.encode(dict(self.attributes), order="deterministic").decode()
-
-
-def is_text(value: object) -> bool:
-    """Whether both stores can keep it as text: no NUL, no half of a surrogate pair."""
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_searchable(value: object) -> bool:
-    """Whether both stores keep and compare it as it is: JSON has no NaN, SQLite no longer integers."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def check_queue(queue: str) -> str:

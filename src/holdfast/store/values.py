@@ -14,6 +14,8 @@ from typing import Final
 from msgspec import Raw, Struct
 from msgspec.json import encode as encode_json
 
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.searchable import is_searchable, is_text
 from holdfast.core.status import Status
 
 EXECUTIONS: Final = "executions"
@@ -367,6 +369,17 @@ class ExecutionFilter(Struct, frozen=True, kw_only=True):
     statuses: tuple[Status, ...] = ()
     parent: bytes | None = None
     attributes: Mapping[str, str | int | float | bool] | None = None  # it has all of these
+
+    def __post_init__(self) -> None:
+        for text in (self.kind, self.name, self.queue):
+            if text is not None and not is_text(text):
+                raise InvalidArgumentError(f"{text!r:.100} can be in no ledger: it holds a NUL or is no valid Unicode")
+        for name, value in (self.attributes or {}).items():
+            if not is_text(name) or not is_searchable(value):
+                raise InvalidArgumentError(
+                    f"no execution has an attribute {name!r:.100} of {value!r:.100}: attributes are text, booleans, or "
+                    "finite numbers of 64 bits"
+                )
 
 
 class Page(Struct, frozen=True):

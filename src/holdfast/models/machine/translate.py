@@ -12,13 +12,14 @@ from holdfast.core.durations import seconds
 from holdfast.core.errors import ConfigurationError, OutcomeError
 from holdfast.core.identity import PromiseId
 from holdfast.core.outcomes import Await, Child, Done, Next, Replay, ScheduleChildren, Stop
+from holdfast.core.searchable import is_text
 from holdfast.core.status import Status
 from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
 from holdfast.models.machine.context import MachineContext
 from holdfast.models.machine.definition import MachineDefinition, definition_of
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.start import machine_row
-from holdfast.models.options import Options, is_text
+from holdfast.models.options import Options
 from holdfast.store.effects import AdvanceExecution, ConsumeSignals, Effect, RecordTransition, SpawnExecutions
 from holdfast.store.values import ExecutionClaim, NewExecution
 
