@@ -23,13 +23,13 @@ from holdfast.core.status import Status
 from holdfast.engine.runner import Engine
 from holdfast.models.batch.definition import Batch, Skip
 from holdfast.models.batch.items import (
-    MESSAGE_MAX_CHARS,
     Note,
     keep_inputs,
     note_error,
     read_input,
     read_notes,
     read_results,
+    text_of,
     write_notes,
     write_results,
 )
@@ -120,10 +120,10 @@ class ChunkRun:
         self._finished()
 
     def skipped(self, place: int, skip: Skip) -> None:
-        self._skips.append((place, str(skip.reason)[:MESSAGE_MAX_CHARS]))
+        self._skips.append((place, text_of(skip.reason)))
         self._finished()
 
-    def failed(self, place: int, error: Exception) -> None:
+    def failed(self, place: int, error: BaseException) -> None:
         is_retryable = self._batch.is_retryable(error) and not isinstance(error, PayloadError)
         self._fail(place, FailClass.RETRYABLE if is_retryable else FailClass.PERMANENT, note_error(error))
 

@@ -69,12 +69,16 @@ def read_input(codec: Codec[Any], raw: Raw) -> Any:
 
 
 def note_error(error: BaseException) -> Note:
+    return Note(text_of(error), type_name(type(error)))
+
+
+def text_of(value: object) -> str:
+    """As a message that can be written down, whatever user code made of it."""
     try:
-        message = str(error)
-    except Exception:  # the exception's own method is user code
-        message = "(it has no message that can be read)"
-    message = message.encode("utf-8", "replace").decode()
-    return Note(message[:MESSAGE_MAX_CHARS], type_name(type(error)))
+        text = str(value)
+    except Exception:  # its own method is user code
+        text = "(it has no message that can be read)"
+    return text[:MESSAGE_MAX_CHARS].encode("utf-8", "replace").decode()
 
 
 def read_notes(text: str | None) -> dict[int, Note]:

@@ -2,15 +2,18 @@
 
 A lane is an asyncio task that runs item after item, so that an item costs no task of its own. What hangs is cut off: by
 `timeout`, which bounds an item, or by `lease`, which its own ticks renew (ruling D9). A lane that was cut off is given
-up at once, whatever the code in it still does, and another takes its place: its late answer changes nothing.
+up at once, whatever the code in it still does, and another takes its place: its late answer changes nothing. So are the
+threads that a plain function hangs in: what waits behind it moves on to others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.sequence import FailClass
@@ -26,19 +29,22 @@ SLICE_SECONDS: Final = (
 )
 YIELD_SECONDS: Final = 0.002
 SAMPLE_SECONDS: Final = 0.05
+LOOK_LEAST_SECONDS: Final = 0.05
+OWN_THREADS: Final = 16
 
 
 class Flight:
     """What a lane is at."""
 
-    __slots__ = ("beat", "began", "is_cut", "place", "run", "task")
+    __slots__ = ("beat", "began", "is_cut", "job", "place", "run", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.run: ChunkRun | None = None
         self.place = 0
-        self.began = 0.0
+        self.began = 0.0  # infinity: it waits for a thread, which is not its own time
         self.beat = 0.0
+        self.job: Future[Any] | None = None
         self.is_cut = False
 
 
@@ -54,6 +60,8 @@ class Pool:
         self._loading: set[ChunkRun] = set()
         self._reserved: dict[ChunkRun, int] = {}
         self._watch: asyncio.TimerHandle | None = None
+        self._threads: ThreadPoolExecutor | None = None  # None: nothing has hung in those of the worker
+        self._is_closed = False
         self._done = 0
         self._sampled_at = self._loop.time()
         self._rate = 0.0
@@ -133,6 +141,9 @@ class Pool:
         self._wake_if_room()
 
     def close(self) -> None:
+        self._is_closed = True
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
         self._queue.clear()
         for flight in list(self._flights):
             self._cut(flight)
@@ -190,7 +201,7 @@ class Pool:
             if self._batch.is_async:
                 value = await self._batch.fn(item, **run.resources)
             else:
-                value = await self._loop.run_in_executor(run.threads, self._threaded(run, item))
+                value = await self._in_thread(flight, run, item)
         except Skip as skip:
             if not flight.is_cut:
                 run.skipped(place, skip)
@@ -199,17 +210,46 @@ class Pool:
             if flight.is_cut or (task is not None and task.cancelling()):
                 raise
             run.failed(place, RuntimeError(f"something that it awaited was cancelled ({error})"))
-        except Exception as error:
+        except (GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # of whatever kind, `sys.exit()` too: it is the item's, and no other's
             if not flight.is_cut:
                 run.failed(place, error)
         else:
             if not flight.is_cut:
                 run.succeeded(place, value)
 
-    def _threaded(self, run: ChunkRun, item: Any) -> Callable[[], Any]:
+    async def _in_thread(self, flight: Flight, run: ChunkRun, item: Any) -> Any:
         context = contextvars.copy_context()
-        function: Callable[..., Any] = self._batch.fn
-        return lambda: context.run(function, item, **run.resources)
+
+        def work() -> Any:
+            flight.began = flight.beat = self._loop.time()
+            try:
+                return context.run(self._batch.fn, item, **run.resources)
+            except StopIteration as error:  # which no future can carry: whoever awaits it would wait for ever
+                raise RuntimeError("it raised StopIteration") from error
+
+        while True:
+            flight.began = flight.beat = math.inf
+            flight.job = job = (self._threads or run.threads).submit(work)
+            try:
+                return await asyncio.wrap_future(job)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if flight.is_cut or not job.cancelled() or (task is not None and task.cancelling()):
+                    raise
+                # Another item has hung in these threads: this one had not begun, and goes to others.
+
+    def _leave_threads(self) -> None:
+        """Code hangs in one of the threads, and no thread can be stopped: what comes next gets new ones."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+        self._threads = ThreadPoolExecutor(
+            min(self._batch.concurrency, OWN_THREADS), thread_name_prefix=f"holdfast-batch-{self._batch.name}"
+        )
+        for flight in self._flights:
+            if flight.job is not None and flight.began == math.inf:
+                flight.job.cancel()
 
     def _wake_if_room(self) -> None:
         if self._wanting and self._used() <= self._low:
@@ -231,6 +271,10 @@ class Pool:
         for flight in list(self._flights):
             run, place = flight.run, flight.place
             if run is None or flight.is_cut:
+                continue
+            if flight.began == math.inf:
+                later = now + max(LOOK_LEAST_SECONDS, self._patience / 10)
+                soonest = later if soonest is None else min(soonest, later)
                 continue
             if timeout is not None and now >= flight.began + timeout:
                 self._cut(flight)
@@ -254,6 +298,9 @@ class Pool:
         self._flights.discard(flight)
         if flight.task is not None:
             flight.task.cancel()
+        job = flight.job
+        if job is not None and flight.began != math.inf and not job.done() and not self._is_closed:
+            self._leave_threads()
 
 
 class ItemCall(Current):
