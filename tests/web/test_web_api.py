@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -230,7 +231,7 @@ def test_the_documentation_has_the_table_of_routes() -> None:
     [
         ("PUT", f"{API}/executions", "GET, HEAD, POST"),
         ("OPTIONS", f"{API}/queues/default", "PATCH"),
-        ("GET", f"{API}/schedules/x/pause", "POST"),
+        ("GET", f"{API}/executions/abcd/pause", "POST"),
         ("DELETE", "/health", "GET, HEAD"),
         ("PUT", "/login", "GET, HEAD, POST"),
     ],
@@ -256,3 +257,20 @@ async def test_a_number_that_no_attribute_can_be_is_no_fault_of_the_server(shop:
     async with client(build(shop.app, dashboard=False)) as http:
         assert problem(await http.get(f"{API}/executions", params={"where": where})) == (422, "invalid")
         assert (await http.get(f"{API}/executions", params={"where": "n=9223372036854775807"})).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["schedules/%00", "executions/%00", "executions/%00/journal", "schedules/a%00b"])
+async def test_a_path_with_a_nul_leads_nowhere(shop: Shop, path: str) -> None:
+    async with client(build(shop.app)) as http:
+        assert problem(await http.get(f"{API}/{path}")) == (404, "not-found")
+        assert problem(await http.get(f"/{path}")) == (404, "not-found")
+
+
+@pytest.mark.parametrize("name", ["a/b", "mail/urgent/pause", "ü ?#%", "a+b"])
+async def test_a_queue_of_any_name_can_be_steered(shop: Shop, name: str) -> None:
+    async with client(build(shop.app, dashboard=False)) as http:
+        paused = await http.post(f"{API}/queues/{quote(name, safe='')}/pause")
+        assert (paused.json()["name"], paused.json()["paused"]) == (name, True)
+        changed = await http.patch(f"{API}/queues/{quote(name, safe='')}", json={"concurrency": 3})
+        assert (changed.json()["name"], changed.json()["concurrency"]) == (name, 3)
+        assert problem(await http.post(f"{API}/schedules/{quote(name, safe='')}/pause")) == (404, "not-found")

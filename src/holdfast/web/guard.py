@@ -105,6 +105,8 @@ class _Exchange:
         state["request_id"] = self.request_id
         try:
             self._check_host()
+            if "\0" in scope["path"]:  # no name or id holds one, and PostgreSQL takes none
+                raise Problem(404, "not-found", "there is no such path")
             cookies = cookie_parser(self._headers.get("cookie", ""))
             if self._guard.is_open and not _CSRF_NONCE.fullmatch(cookies.get(CSRF_COOKIE, "")):
                 self._new_cookie = cookies[CSRF_COOKIE] = secrets.token_hex(16)

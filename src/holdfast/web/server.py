@@ -196,7 +196,9 @@ def _api_route(route: Route, app: App, streams: Streams) -> StarletteRoute:
         call = Call(request, app, await app.store(), streams, query, body)
         return await respond(route, call)
 
-    return StarletteRoute(route.path, endpoint, methods=[route.method], name=route.name)
+    # Names may hold a slash, which arrives as one whether it was percent-encoded or not.
+    path = route.path.replace("{name}", "{name:path}")
+    return StarletteRoute(path, endpoint, methods=[route.method], name=route.name)
 
 
 def _openapi_route() -> StarletteRoute:
