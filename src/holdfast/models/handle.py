@@ -33,6 +33,7 @@ T = TypeVar("T")
 SIGNAL_NAME_MAX_CHARS = 200
 DEDUP_KEY_MAX_CHARS = 255
 FORK_ENTROPY_BYTES = 16
+BATCH = "batch"
 
 
 class Collision(Struct, frozen=True):
@@ -151,10 +152,15 @@ class Handle(Generic[ResultT]):
         """End it as cancelled: at once if nobody works on it, else after its current step.
 
         `cascade` takes all its descendants along. A workflow is asked, and cleans up first; `force` ends what nobody
-        works on as it stands, without: for a run that is stranded, or was moved elsewhere. An execution that has ended stays as it is. The status it has now.
+        works on as it stands, without: for a run that is stranded, or was moved elsewhere. An execution that has ended
+        stays as it is. The status it has now.
         """
         promise = await self.newest()
-        (status,) = await (await self._connection.store()).cancel([promise.to_bytes()], cascade=cascade, force=force)
+        store = await self._connection.store()
+        if force and not cascade:
+            view = await store.get(promise.to_bytes())
+            cascade = view is not None and view.kind == BATCH  # nobody else would end its chunks
+        (status,) = await store.cancel([promise.to_bytes()], cascade=cascade, force=force)
         if status is None:
             raise self._unknown()
         return status
@@ -164,6 +170,7 @@ class Handle(Generic[ResultT]):
         promise = await self.newest()
         if not await (await self._connection.store()).pause(promise.to_bytes(), True):
             raise InvalidArgumentError(f"{self.label} cannot be paused: it has ended, or does not exist")
+        await self._hold_chunks(promise.to_bytes(), True)
 
     async def resume(self) -> None:
         """Let a paused or stranded execution go on."""
@@ -172,6 +179,19 @@ class Handle(Generic[ResultT]):
         was_stranded = await (await self._connection.store()).resume(promise)
         if not was_live and not was_stranded:
             raise InvalidArgumentError(f"{self.label} cannot be resumed: it has ended, or does not exist")
+        await self._hold_chunks(promise, False)
+
+    async def _hold_chunks(self, promise: bytes, paused: bool) -> None:
+        """The chunks of a batch's run are rows of their own: they are held, and go on, with it."""
+        store = await self._connection.store()
+        view = await store.get(promise)
+        if view is None or view.kind != BATCH:
+            return
+        for chunk in await store.children(promise):
+            if not chunk.status.is_terminal:
+                await store.pause(chunk.promise, paused)
+                if not paused:
+                    await store.resume(chunk.promise)
 
     async def fork(self, at: int) -> Handle[ResultT]:
         """A new execution with this one's past up to and including the event `at`; this one is left as it is.

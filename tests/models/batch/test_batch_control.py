@@ -93,6 +93,41 @@ async def test_a_paused_run_is_not_worked_on(rig: Rig) -> None:
     assert (await run.result()).succeeded == 12
 
 
+async def test_a_run_paused_through_its_handle_holds_its_chunks_as_well(rig: Rig) -> None:
+    """The command line and the HTTP interface know it by its id alone."""
+    begun: set[int] = set()
+
+    @rig.app.batch(chunk=4)
+    async def work(number: int) -> None:
+        begun.add(number)
+
+    run = await work.start(range(12))
+    await rig.once()  # dispatched
+    await rig.app.handle(run.id).pause()
+    await rig.run()
+    assert not begun
+    await run.pause()
+    await rig.app.handle(run.id).resume()
+    await rig.run()
+    assert (await run.result()).succeeded == 12
+
+
+async def test_a_run_cancelled_by_force_ends_with_its_chunks(rig: Rig) -> None:
+    """For a run that was moved elsewhere, or whose code is gone: nothing of it is worked on any more."""
+    begun: set[int] = set()
+
+    @rig.app.batch(chunk=4)
+    async def work(number: int) -> None:
+        begun.add(number)
+
+    run = await work.start(range(12))
+    await rig.once()  # dispatched
+    assert await run.handle.cancel(force=True) is Status.CANCELLED
+    await rig.run()
+    assert not begun
+    assert {child.status for child in await (await rig.store()).children(run.id.to_bytes())} == {Status.CANCELLED}
+
+
 async def test_items_in_flight_when_their_worker_died_are_failed_and_tried_again(rig: Rig) -> None:
     """D3: IN_FLIGHT costs an attempt, DISPATCHED does not; nothing that was marked runs again."""
     gate = asyncio.Event()
@@ -273,6 +308,15 @@ async def test_an_illegal_transition_fails_the_run_with_the_whole_report(
     assert "ms" in report
     status = await run.status()
     assert status.committed <= 11, "nothing after it is committed, nothing before it undone (D10)"
+    seen: list[int] = []
+
+    async def follow() -> None:
+        async for item in run.committed():
+            seen.append(item.seq)  # noqa: PERF401  (what came before the error counts)
+
+    with pytest.raises(ExecutionFailedError, match="illegal transition of seq 11"):
+        await follow()
+    assert seen == list(range(status.committed)), "whoever follows the run is told that it goes no further"
 
 
 async def test_a_corrupt_state_fails_the_run(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

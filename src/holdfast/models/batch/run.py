@@ -107,7 +107,8 @@ class BatchRun(Generic[R]):
     async def committed(self, start: int = 0) -> AsyncIterator[BatchItem[R]]:
         """The committed items from the seq `start` on, in order, each once, as they are committed; until the run ends.
 
-        Resumable: begin again with the seq after the last one that was seen.
+        Resumable: begin again with the seq after the last one that was seen. A run that has failed, or is stranded,
+        commits no more of them: after the last one the error is raised, as by `result`.
         """
         if start < 0:
             raise InvalidArgumentError(f"seqs are counted from 0, not from {start}")
@@ -125,7 +126,10 @@ class BatchRun(Generic[R]):
                         yield item
                     at = max(at, min(head, chunk.stop))
                 pause = LOOK_SECONDS
-            if row.status.is_terminal and at >= head:
+            if row.status in (Status.FAILED, Status.STRANDED):
+                await self.handle.result()  # raises; should it have been resumed meanwhile, waits for the rest
+                continue
+            if row.status.is_terminal:
                 self._raise_if_feeding_failed()
                 return
             self._raise_if_feeding_failed()
@@ -170,20 +174,10 @@ class BatchRun(Generic[R]):
     async def pause(self) -> None:
         """Take in, dispatch and commit nothing until `resume`; a chunk that is being worked on is finished first."""
         await self.handle.pause()
-        await self._each_chunk(True)
 
     async def resume(self) -> None:
         """Let a paused or stranded run go on, its chunks as well."""
         await self.handle.resume()
-        await self._each_chunk(False)
-
-    async def _each_chunk(self, paused: bool) -> None:
-        store = await self._connection.store()
-        for chunk in await store.children((await self.handle.resolve()).to_bytes()):
-            if not chunk.status.is_terminal:
-                await store.pause(chunk.promise, paused)
-                if not paused:
-                    await store.resume(chunk.promise)
 
     async def close_intake(self) -> int:
         """Take in nothing more, though the source had not ended; how many items there are."""
