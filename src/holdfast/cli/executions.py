@@ -17,6 +17,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal
 from holdfast.views import shapes
+from holdfast.views.reading import LOOKED_AT
 
 CHILDREN_SHOWN = 20
 LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "NOTE")
@@ -57,7 +58,7 @@ def list_command(
             parent=of,
             attributes=parse_attributes(attributes) or None,
         )
-        return await ledger.store.browse(where, limit, cursor), ledger.now
+        return await ledger.store.browse(where, limit, cursor, look_at=LOOKED_AT), ledger.now
 
     page, now = call.run(read)
     out = call.out
@@ -66,6 +67,8 @@ def list_command(
         return
     is_filtered = any((statuses, name, queue, kind, parent, attributes, cursor))
     empty = "no execution fits" if is_filtered else "the ledger is empty: nothing was started yet"
+    if page.cursor is not None:
+        empty = f"none fits among the newest {LOOKED_AT:,}, which were looked through"
     out.grid(execution_grid(page.items), now=now, empty=empty)
     if page.cursor is not None:
         out.line(f"there are more: --cursor {page.cursor}", "dim")

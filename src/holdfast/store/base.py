@@ -281,7 +281,14 @@ class Store(FlowLedger, Watching, Protocol):
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         """Executions whose id starts as asked for."""
 
-    async def browse(self, where: ExecutionFilter, limit: int, cursor: str | None = None) -> Page: ...
+    async def browse(
+        self, where: ExecutionFilter, limit: int, cursor: str | None = None, *, look_at: int | None = None
+    ) -> Page:
+        """Newest first. The messages of flows and the chunks of batches only if their kind or parent is asked for.
+
+        With `look_at`, about so many rows at most are looked through for what no index finds (a queue, what is done):
+        the page may then be short, or empty, although its cursor leads on.
+        """
 
     async def count(self, where: ExecutionFilter) -> dict[Status, int]: ...
 

@@ -252,6 +252,22 @@ async def test_rare_statuses_are_found_by_their_index(watched: Watched) -> None:
         assert watched.widest() <= 40
 
 
+async def test_a_rare_definition_is_found_by_its_index(watched: Watched) -> None:
+    """Issue 8: a list by kind or name costs the same however many others there are, and whatever was analysed."""
+    await watched.store.insert([row(f"rare{n}", kind="flow", name="rare") for n in range(40)])
+    await fill(watched, "done", "done")
+    for _ in range(2):
+        watched.plans.clear()
+        sql = watched.store._sql
+        named = await watched.connection.fetch(sql["newest_named"], 2**62, None, "rare")
+        assert [line["kind"] for line in named] == ["flow"]
+        found = await watched.connection.fetch(sql["browse_named"], 2**62, 0, None, None, 20, "flow", "rare")
+        assert len(found) == 20
+        assert watched.indexes() == {"executions_named"}
+        assert watched.widest() <= 40
+        await watched.connection.execute("vacuum analyze")
+
+
 def steps(claims: list[ExecutionClaim], first: int) -> list[Commit]:
     """The shape of a workflow's step: an advance and a segment."""
     return [Commit(claim, (keep(), AppendJournal(first, 3, '{"events":[]}'))) for claim in claims]

@@ -68,6 +68,11 @@ IN_ORDER = {
     "stranded_page": "SEARCH executions USING INDEX executions_held (held=? AND queue=? AND rowid>?)",
     "purge_find": "SEARCH e USING INDEX executions_ended (ended_at<?)",
     "queue_next_held": "SEARCH executions USING INDEX executions_held (held=? AND queue>?)",
+    "browse_named": "SEARCH e USING INDEX executions_named (name=? AND kind=? AND rowid>? AND rowid<?)",
+    "browse_named_floor": "SEARCH executions USING COVERING INDEX executions_named (name=? AND kind=? AND rowid<?)",
+    "newest_named": "SEARCH executions USING COVERING INDEX executions_named (name=? AND kind=? AND rowid<?)",
+    "next_kind": "SEARCH executions USING COVERING INDEX executions_named (name=? AND kind>?)",
+    "next_name": "SEARCH executions USING COVERING INDEX executions_named (name>?)",
 }
 
 

@@ -9,12 +9,12 @@ from struct import pack
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import PARKED, Status
+from holdfast.store.browsing import ABOVE_ALL_ROWS, Merge
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import Row, transition_of, view_of, views_in_order
 from holdfast.store.values import EndOf, ExecutionFilter, ExecutionView, Page, Signal, Transition, attributes_json
 
 IDLE = PARKED | {Status.STRANDED, Status.DELEGATED}
-_AFTER_ALL = 2**63 - 1
 
 
 class Reading(Ledger):
@@ -59,19 +59,53 @@ class Reading(Ledger):
     async def history(self, promise: bytes) -> list[Transition]:
         return [transition_of(row) for row in await self._rows("read a history", "history_of", promise)]
 
-    async def browse(self, where: ExecutionFilter, limit: int, cursor: str | None = None) -> Page:
-        common = (_before(cursor), where.kind, where.name, where.queue, where.parent, limit + 1)
+    async def browse(
+        self, where: ExecutionFilter, limit: int, cursor: str | None = None, *, look_at: int | None = None
+    ) -> Page:
+        before = _before(cursor)
+        common = (before, where.kind, where.name, where.queue, where.parent, limit + 1)
+        statuses = [status.value for status in where.statuses] or None
         if where.attributes:
-            statuses = [status.value for status in where.statuses] or None
             wanted = attributes_json(where.attributes)
             rows = await self._rows("search executions", "browse_attributes", *common, wanted, statuses)
-        elif where.statuses:
+        elif where.parent is not None:
+            rows = await self._rows("list children", "browse_children", *common, statuses)
+        elif where.statuses and Status.DONE not in where.statuses:
             parts = [await self._browse_status(status, common) for status in dict.fromkeys(where.statuses)]
             rows = sorted(chain.from_iterable(parts), key=lambda row: -int(row["id"]))
+        elif where.kind is None and where.name is None:
+            floor = await self._floor("browse_floor", look_at, before)
+            rows = await self._rows("list executions", "browse", before, floor or 0, where.queue, statuses, limit + 1)
+            if floor is not None and len(rows) <= limit:
+                if where.queue is None and statuses is None:  # all that is new is of flows and batches
+                    return await self._browse_named(where, limit, before, None, None)
+                return Page([view_of(row) for row in rows], str(floor + 1))
         else:
-            rows = await self._rows("list executions", "browse", *common)
+            return await self._browse_named(where, limit, before, statuses, look_at)
         page = rows[:limit]
         return Page([view_of(row) for row in page], str(page[-1]["id"]) if len(rows) > limit else None)
+
+    async def _browse_named(
+        self, where: ExecutionFilter, limit: int, before: int, statuses: list[str] | None, look_at: int | None
+    ) -> Page:
+        """Definition by definition, through their index."""
+        merge: Merge[Row] = Merge(limit)
+        named = await self._rows("list definitions", "newest_named", before, where.kind, where.name)
+        for kind, name, newest in named:
+            if merge.is_below(newest):
+                break
+            # Without more to ask, every row that is looked at fits.
+            most = None if where.queue is None and statuses is None else look_at
+            floor = await self._floor("browse_named_floor", most, before, kind, name)
+            asked = (before, floor or 0, where.queue, statuses, limit + 1, kind, name)
+            rows = await self._rows("list executions", "browse_named", *asked)
+            merge.add([(row["id"], row) for row in rows], floor)
+        found, cursor = merge.page()
+        return Page([view_of(row) for row in found], cursor)
+
+    async def _floor(self, block: str, look_at: int | None, before: int, *of: str) -> int | None:
+        rows = [] if look_at is None else await self._rows("list executions", block, before, look_at, *of)
+        return int(rows[0]["id"]) if rows else None
 
     async def _browse_status(self, status: Status, common: Sequence[object]) -> list[Row]:
         """One scan a status, each in order, so that a rare one is found by its index."""
@@ -85,7 +119,7 @@ class Reading(Ledger):
 
 def _before(cursor: str | None) -> int:
     if cursor is None:
-        return _AFTER_ALL
+        return ABOVE_ALL_ROWS
     if not (cursor.isascii() and cursor.isdigit()):
         raise InvalidArgumentError(f"{cursor!r} is no cursor of a list: pass on the one that the last page gave")
     return int(cursor)

@@ -12,6 +12,7 @@ from holdfast.core.clock import to_datetime
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import PATH_NUMBER_BYTES, ROOT_BYTES, IdQuery
 from holdfast.core.status import Status
+from holdfast.store.browsing import ABOVE_ALL_ROWS, INTERNAL_KINDS, Merge
 from holdfast.store.sqlite.rows import STATUS, TEXT, Row, names_json, view_of
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.values import (
@@ -28,8 +29,8 @@ from holdfast.store.values import (
 Db: TypeAlias = sqlite3.Connection
 
 _ASKED_AT_ONCE: Final = 250
-_ABOVE_ALL_ROWS: Final = 2**63 - 1
 _RARE: Final = frozenset({Status.EXECUTING, Status.STRANDED, Status.DELEGATED})
+_LIVE: Final = frozenset(status for status in Status if not status.is_terminal)
 
 
 def get(db: Db, promise: bytes) -> ExecutionView | None:
@@ -55,17 +56,12 @@ def find(db: Db, query: IdQuery, limit: int) -> list[ExecutionView]:
     return [view_of(row) for row in found]
 
 
-def browse(db: Db, where: ExecutionFilter, limit: int, cursor: str | None) -> Page:
+def browse(db: Db, where: ExecutionFilter, limit: int, cursor: str | None, look_at: int | None) -> Page:
     """One more row than asked for is read, to know whether there is another page."""
     statuses = set(where.statuses)
-    parameters = (
-        _after_cursor(cursor),
-        where.kind,
-        where.name,
-        where.queue,
-        names_json(TEXT[status] for status in statuses) if statuses else None,
-        limit + 1,
-    )
+    before = _after_cursor(cursor)
+    texts = names_json(TEXT[status] for status in statuses) if statuses else None
+    parameters = (before, where.kind, where.name, where.queue, texts, limit + 1)
     if where.attributes:
         found = db.execute(SQL["browse_attributes"], (*parameters, *_wanted(where.attributes), where.parent)).fetchall()
     elif where.parent is not None:
@@ -73,14 +69,80 @@ def browse(db: Db, where: ExecutionFilter, limit: int, cursor: str | None) -> Pa
     elif statuses and statuses <= _RARE:
         found = db.execute(SQL["browse_rare"], parameters).fetchall()
     else:
-        found = db.execute(SQL["browse"], parameters).fetchall()
+        page = _browse_bounded(db, where, limit, before, texts, look_at)
+        is_short = page.cursor is not None and len(page.items) < limit
+        if not (is_short and statuses and statuses <= _LIVE):
+            return page
+        # What lives is not among the newest: by its own indexes then.
+        found = db.execute(SQL["browse_rare"], parameters).fetchall()
+    return _page(found, limit)
+
+
+def _page(found: list[Row], limit: int) -> Page:
     items = [view_of(row) for row in found[:limit]]
     return Page(items, str(found[limit - 1][-1]) if items and len(found) > limit else None)
 
 
+def _browse_bounded(
+    db: Db, where: ExecutionFilter, limit: int, before: int, statuses: str | None, look_at: int | None
+) -> Page:
+    """By the order of the rows, or definition by definition."""
+    if where.kind is not None or where.name is not None:
+        return _browse_named(db, where, limit, before, statuses, look_at)
+    floor = _floor(db, "browse_floor", look_at, (before,))
+    found = db.execute(SQL["browse"], (before, floor or 0, where.queue, statuses, limit + 1)).fetchall()
+    if floor is None or len(found) > limit:
+        return _page(found, limit)
+    if where.queue is None and statuses is None:  # all that is new is of flows and batches
+        return _browse_named(db, where, limit, before, None, None)
+    return Page([view_of(row) for row in found], str(floor + 1))
+
+
+def _browse_named(
+    db: Db, where: ExecutionFilter, limit: int, before: int, statuses: str | None, look_at: int | None
+) -> Page:
+    """Definition by definition, through their index."""
+    merge: Merge[Row] = Merge(limit)
+    for newest, kind, name in _newest_named(db, where, before):
+        if merge.is_below(newest):
+            break
+        # Without more to ask, every row that is looked at fits.
+        most = None if where.queue is None and statuses is None else look_at
+        floor = _floor(db, "browse_named_floor", most, (before,), (kind, name))
+        rows = db.execute(SQL["browse_named"], (before, floor or 0, where.queue, statuses, limit + 1, kind, name))
+        merge.add([(row[-1], row) for row in rows], floor)
+    found, cursor = merge.page()
+    return Page([view_of(row) for row in found], cursor)
+
+
+def _newest_named(db: Db, where: ExecutionFilter, before: int) -> list[tuple[int, str, str]]:
+    """The definitions that were asked for with their newest rows, the newest first."""
+    found: list[tuple[int, str, str]] = []
+    name, kind = where.name or "", ""
+    while True:
+        following = db.execute(SQL["next_kind"], (name, kind)).fetchone()
+        if following is None:
+            following = db.execute(SQL["next_name"], (name,)).fetchone()
+        if following is None:
+            break
+        name, kind = following
+        if where.name is not None and name != where.name:
+            break
+        if kind == where.kind or (where.kind is None and kind not in INTERNAL_KINDS):
+            (newest,) = db.execute(SQL["newest_named"], (kind, name, before)).fetchone()
+            if newest is not None:
+                found.append((newest, kind, name))
+    return sorted(found, reverse=True)
+
+
+def _floor(db: Db, block: str, look_at: int | None, before: tuple[int], of: tuple[str, ...] = ()) -> int | None:
+    row = None if look_at is None else db.execute(SQL[block], (*before, look_at, *of)).fetchone()
+    return None if row is None else int(row[0])
+
+
 def _after_cursor(cursor: str | None) -> int:
     if cursor is None:
-        return _ABOVE_ALL_ROWS
+        return ABOVE_ALL_ROWS
     if not cursor.isdecimal():
         raise InvalidArgumentError(f"{cursor!r} is no cursor of a page: pass the one the last page gave, or none")
     return int(cursor)

@@ -118,6 +118,9 @@ create index executions_deadline on executions (deadline_at)
 
 create index executions_parent on executions (parent_id, parent_round) where parent_id is not null;
 
+-- What people ask for by name and kind; the row's own order comes with it.
+create index executions_named on executions (name, kind);
+
 -- Retention goes through it from the oldest; with the status in it, counting the ended reads no row.
 create index executions_ended on executions (ended_at, status) where ended_at is not null;
 

@@ -331,8 +331,10 @@ class SqliteStore(Flowing):
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         return await self._read(lambda db: reading.find(db, query, limit))
 
-    async def browse(self, where: ExecutionFilter, limit: int, cursor: str | None = None) -> Page:
-        return await self._read(lambda db: reading.browse(db, where, limit, cursor))
+    async def browse(
+        self, where: ExecutionFilter, limit: int, cursor: str | None = None, *, look_at: int | None = None
+    ) -> Page:
+        return await self._read(lambda db: reading.browse(db, where, limit, cursor, look_at))
 
     async def count(self, where: ExecutionFilter) -> dict[Status, int]:
         return await self._read(lambda db: reading.count(db, where))

@@ -20,16 +20,65 @@ where promise >= $1 and promise < $2 and octet_length(promise) = 32 + octet_leng
 order by promise limit $5
 
 -- name: browse
+-- Down to a floor, so that what is looked through can be bounded.
 select {view} from {schema}.executions
-where id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
-  and ($4::text is null or queue = $4)
-  and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
+where id < $1 and id > $2 and kind not in ('message', 'chunk') and ($3::text is null or queue = $3)
+  and ($4::text[] is null or status = any ($4::text[]::{schema}.status[]))
+order by id desc limit $5
+
+-- name: browse_named
+-- The same of one definition. As a range of rows and not by `=`: then no other index has this order, and the planner
+-- cannot go by the ids alone past all the others.
+select {view} from {schema}.executions
+where (kind || '/' || name, id) < ($6::text || '/' || $7::text, $1)
+  and (kind || '/' || name, id) > ($6::text || '/' || $7::text, $2)
+  and ($3::text is null or queue = $3) and ($4::text[] is null or status = any ($4::text[]::{schema}.status[]))
+order by kind || '/' || name desc, id desc limit $5
+
+-- name: browse_children
+select {view} from {schema}.executions
+where parent_id = (select id from {schema}.executions where promise = $5)
+  and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
+  and ($4::text is null or queue = $4) and ($7::text[] is null or status = any ($7::text[]::{schema}.status[]))
 order by id desc limit $6
+
+-- name: browse_floor
+-- The first row that is out of sight when so many are looked at.
+select id from {schema}.executions where id < $1 order by id desc limit 1 offset $2
+
+-- name: browse_named_floor
+select id from {schema}.executions
+where (kind || '/' || name, id) < ($3::text || '/' || $4::text, $1)
+  and kind || '/' || name >= $3::text || '/' || $4::text
+order by kind || '/' || name desc, id desc limit 1 offset $2
+
+-- name: newest_named
+-- The definitions that were asked for, each with its newest row: a few steps each, however many rows they have.
+with recursive named(definition) as (
+  (select e.kind || '/' || e.name as definition from {schema}.executions e order by definition limit 1)
+  union all
+  select (
+    select e.kind || '/' || e.name as definition from {schema}.executions e
+    where e.kind || '/' || e.name > n.definition order by definition limit 1
+  )
+  from named n where n.definition is not null
+),
+parted as materialized (
+  select definition, split_part(definition, '/', 1) as kind, split_part(definition, '/', 2) as name
+  from named where definition is not null
+)
+select p.kind, p.name, newest.id from parted p cross join lateral (
+  select e.id from {schema}.executions e
+  where (e.kind || '/' || e.name, e.id) < (p.definition, $1::bigint) and e.kind || '/' || e.name >= p.definition
+  order by e.kind || '/' || e.name desc, e.id desc limit 1
+) newest
+where ($2::text is null and p.kind not in ('message', 'chunk') or p.kind = $2) and ($3::text is null or p.name = $3)
+order by newest.id desc
 
 -- name: browse_attributes
 select {view} from {schema}.executions
 where attributes is not null and attributes::jsonb @> $7::jsonb
-  and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
+  and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
   and ($8::text[] is null or status = any ($8::text[]::{schema}.status[]))
@@ -47,7 +96,7 @@ group by status
 -- One of done, failed, cancelled, executing: as a literal, so that a partial index fits.
 select {view} from {schema}.executions
 where status = {status}
-  and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
+  and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
   and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
 order by id desc limit $6
@@ -69,7 +118,7 @@ with recursive queues(name) as (
 select e.* from queues q cross join lateral (
   select {view} from {schema}.executions x
   where x.status = {status} and x.queue = q.name
-    and x.id < $1 and ($2::text is null and x.kind <> 'message' or x.kind = $2) and ($3::text is null or x.name = $3)
+    and x.id < $1 and ($2::text is null and x.kind not in ('message', 'chunk') or x.kind = $2) and ($3::text is null or x.name = $3)
     and ($5::bytea is null or x.parent_id = (select id from {schema}.executions where promise = $5))
   order by x.id desc limit $6
 ) e
@@ -81,21 +130,21 @@ order by e.id desc limit $6
 select r.* from (
   (select {view} from {schema}.executions
     where status = 'runnable' and not paused and partition_key is null
-      and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
+      and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
       and ($4::text is null or queue = $4)
       and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
     order by id desc limit $6)
   union all
   (select {view} from {schema}.executions
     where status = 'runnable' and not paused and not key_blocked and partition_key is not null
-      and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
+      and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
       and ($4::text is null or queue = $4)
       and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
     order by id desc limit $6)
   union all
   (select {view} from {schema}.executions
     where status = 'runnable' and (paused or key_blocked)
-      and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
+      and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
       and ($4::text is null or queue = $4)
       and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
     order by id desc limit $6)

@@ -50,7 +50,7 @@ where e.promise >= ?1 and e.promise < ?2 and length(e.promise) = ?3 and substr(e
   and (?5 is null or e.name = ?5)
 order by e.promise limit ?6;
 
--- Newest first, by the row's own order. The last column is the cursor.
+-- Newest first, by the row's own order, down to a floor. The last column is the cursor.
 -- name: browse
 select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
   e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
@@ -59,9 +59,39 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
 from executions e
-where e.id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
-  and (?5 is null or e.status in (select value from json_each(?5)))
-order by e.id desc limit ?6;
+where e.id < ?1 and e.id > ?2 and e.kind not in ('message', 'chunk') and (?3 is null or e.queue = ?3)
+  and (?4 is null or e.status in (select value from json_each(?4)))
+order by e.id desc limit ?5;
+
+-- The same of one definition.
+-- name: browse_named
+select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result, e.error, e.queue, e.priority,
+  e.partition_key, e.attempt, e.crashes, e.revision, e.lease_epoch, e.locked_by, e.awaits, e.children_pending,
+  e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
+  e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
+  e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
+  e.successor, e.id
+from executions e
+where e.kind = ?6 and e.name = ?7 and e.id < ?1 and e.id > ?2 and (?3 is null or e.queue = ?3)
+  and (?4 is null or e.status in (select value from json_each(?4)))
+order by e.id desc limit ?5;
+
+-- The first row that is out of sight when so many are looked at.
+-- name: browse_floor
+select id from executions where id < ?1 order by id desc limit 1 offset ?2;
+
+-- name: browse_named_floor
+select id from executions where kind = ?3 and name = ?4 and id < ?1 order by id desc limit 1 offset ?2;
+
+-- From one definition to the next: a few steps, however many rows they have.
+-- name: next_kind
+select name, kind from executions where name = ?1 and kind > ?2 order by kind limit 1;
+
+-- name: next_name
+select name, kind from executions where name > ?1 order by name, kind limit 1;
+
+-- name: newest_named
+select max(id) from executions where kind = ?1 and name = ?2 and id < ?3;
 
 -- Statuses that few rows have: found through their indexes instead of past all the others.
 -- name: browse_rare
@@ -72,11 +102,14 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
 from executions e
-where e.id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
+where e.id < ?1 and (?2 is null and e.kind not in ('message', 'chunk') or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and e.id in (
     select id from executions where held in (select value from json_each(?5))
     union all
     select id from executions where status = 'executing' and 'executing' in (select value from json_each(?5))
+    union all
+    select id from executions
+    where status = 'runnable' and paused = 0 and key_blocked = 0 and 'runnable' in (select value from json_each(?5))
   )
 order by e.id desc limit ?6;
 
@@ -89,7 +122,8 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
 from attributes a join executions e on e.id = a.execution_id
-where a.name = ?7 and a.value = ?8 and a.execution_id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2)
+where a.name = ?7 and a.value = ?8 and a.execution_id < ?1
+  and (?2 is null and e.kind not in ('message', 'chunk') or e.kind = ?2)
   and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and (?5 is null or e.status in (select value from json_each(?5)))
   and (?10 is null or e.parent_id = (select id from executions where promise = ?10))

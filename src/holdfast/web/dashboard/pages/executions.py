@@ -13,7 +13,6 @@ from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.values import ExecutionFilter
 from holdfast.views import dead_letters, reading, shapes
-from holdfast.views.listing import listing
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
@@ -59,7 +58,7 @@ async def executions(page: Page) -> Response:
             if where == ONLY_FAILED:  # by their end: there is an index for that
                 listed = await dead_letters.failed(page.store, after, PAGE_SIZE)
             else:
-                listed = await listing(page.store, where, after, PAGE_SIZE)
+                listed = await reading.executions(page.store, where, after, PAGE_SIZE)
             found, cursor = listed.executions, listed.cursor
     except (HoldfastError, ValueError) as error:
         problem = str(error)
@@ -80,6 +79,8 @@ async def executions(page: Page) -> Response:
         ],
         everything=urlencode({k: v for k, v in kept.items() if k != "status"}),
         newest=urlencode(kept),
+        looked_at=reading.LOOKED_AT,
+        page_size=PAGE_SIZE,
         following=urlencode({**kept, "after": cursor}) if cursor else "",
         kinds=KINDS,
         names=sorted({line.name for line in definitions}),

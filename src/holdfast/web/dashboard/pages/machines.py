@@ -60,7 +60,7 @@ async def machine(page: Page) -> Response:
     lines = [line for line in await reading.definitions(page.store) if line.kind == "machine" and line.name == name]
     # Without what merely waits for a worker: of that there may be a million.
     where = ExecutionFilter(kind="machine", name=name, statuses=tuple(sorted(LIVE - {Status.RUNNABLE})))
-    live = (await page.store.browse(where, LOOKED_AT)).items
+    live = (await page.store.browse(where, LOOKED_AT, look_at=reading.LOOKED_AT)).items
     recent = (await page.store.browse(ExecutionFilter(kind="machine", name=name), RECENT)).items
     if not lines and not recent:
         raise NotFoundError(f"there is no machine {name!r} in this ledger")

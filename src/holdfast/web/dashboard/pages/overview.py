@@ -9,10 +9,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.core.status import PARKED, Status
-from holdfast.store.values import ExecutionFilter
 from holdfast.store.watching import Pace
 from holdfast.views import dead_letters, reading, shapes
-from holdfast.views.listing import listing
 from holdfast.web.dashboard.render import Page
 from holdfast.web.dashboard.words import compact
 
@@ -41,7 +39,7 @@ async def overview(page: Page) -> Response:
     found = await reading.overview(page.store, bucket_seconds=BUCKET_SECONDS, buckets=BUCKETS)
     workers = sorted(await reading.workers(page.store), key=lambda worker: (worker.is_expired, worker.id))
     dead = await dead_letters.newest(page.store, SHOWN)
-    newest = await listing(page.store, ExecutionFilter(), None, 2 * SHOWN)
+    newest = await reading.executions(page.store, limit=2 * SHOWN)
     late = [
         queue.oldest_eligible_at
         for queue in found.queues

@@ -1,0 +1,99 @@
+"""Pages of executions: whatever is asked for, and however little is looked at for a page, nothing is left out."""
+
+from __future__ import annotations
+
+from itertools import chain, product
+
+import pytest
+
+from holdfast.core.status import Status
+from holdfast.store.base import Store, handler_of
+from holdfast.store.browsing import INTERNAL_KINDS, Merge
+from holdfast.store.values import ExecutionFilter, ExecutionView
+from holdfast.testing.hand import Hand, done, promise_of, row
+
+KINDS = ("workflow", "task", "machine", "message", "chunk")
+NAMES = ("a", "b", "c")
+QUEUES = ("default", "slow")
+
+
+def definitions(count: int) -> list[tuple[str, str]]:
+    """Many of one, few of the others, the few in between."""
+    return [("task", "a") if n % 4 else (KINDS[n // 4 % 5], NAMES[n // 4 % 3]) for n in range(count)]
+
+
+async def fill(hand: Hand, count: int) -> None:
+    """Some are done."""
+    for n, (kind, name) in enumerate(definitions(count)):
+        await hand.insert(row(str(n), kind=kind, name=name, queue=QUEUES[n % 3 == 0]))
+    handlers = [handler_of(kind, name, 1) for kind, name in product(KINDS, NAMES)]
+    picked = await hand.ask(20, queues=QUEUES, handlers=handlers)
+    for claim in picked.claims:
+        await hand.apply(claim, done())
+
+
+async def pages(store: Store, where: ExecutionFilter, limit: int, look_at: int | None) -> list[list[ExecutionView]]:
+    found = []
+    cursor: str | None = None
+    while True:
+        page = await store.browse(where, limit, cursor, look_at=look_at)
+        assert len(page.items) <= limit
+        found.append(page.items)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def fits(view: ExecutionView, where: ExecutionFilter) -> bool:
+    is_hidden = where.kind is None and view.kind in INTERNAL_KINDS
+    return (
+        not is_hidden
+        and where.kind in (None, view.kind)
+        and where.name in (None, view.name)
+        and where.queue in (None, view.queue)
+        and (not where.statuses or view.status in where.statuses)
+    )
+
+
+@pytest.mark.parametrize("limit", [3, 100])
+async def test_pages_of_any_filter_hold_everything_once(hand: Hand, store: Store, limit: int) -> None:
+    await fill(hand, 60)
+    everything = [view for kind in KINDS for view in chain(*await pages(store, ExecutionFilter(kind=kind), 99, None))]
+    newest_first = [promise_of(str(n), name) for n, (_, name) in reversed(list(enumerate(definitions(60))))]
+    assert sorted(view.promise for view in everything) == sorted(newest_first)
+    some: tuple[tuple[Status, ...], ...] = ((), (Status.DONE,), (Status.RUNNABLE, Status.EXECUTING), (Status.FAILED,))
+    for kind, name, queue, statuses in product((None, "task", "chunk", "flow"), (None, "a", "c"), (None, "slow"), some):
+        where = ExecutionFilter(kind=kind, name=name, queue=queue, statuses=statuses)
+        wanted = {view.promise for view in everything if fits(view, where)}
+        for look_at in (None, 5):
+            found = [view.promise for view in chain(*await pages(store, where, limit, look_at))]
+            assert found == [promise for promise in newest_first if promise in wanted], (where, look_at)
+
+
+async def test_a_page_is_short_rather_than_slow(hand: Hand, store: Store) -> None:
+    """What no index finds is looked for among so many rows; the cursor leads on, and the next page finds it."""
+    await hand.insert(row("old", name="a", queue="rare"))
+    await hand.insert(*(row(str(n), name="a") for n in range(20)))
+    where = ExecutionFilter(queue="rare")
+    first = await store.browse(where, 10, look_at=15)
+    assert (first.items, first.cursor is None) == ([], False)
+    second = await store.browse(where, 10, first.cursor, look_at=15)
+    assert ([view.queue for view in second.items], second.cursor) == (["rare"], None)
+
+
+async def test_a_rare_definition_is_found_at_once_however_old(hand: Hand, store: Store) -> None:
+    await hand.insert(row("old", kind="flow", name="rare"))
+    await hand.insert(*(row(str(n)) for n in range(20)))
+    await hand.insert(*(row(f"c{n}", kind="chunk") for n in range(20)))
+    for where in (ExecutionFilter(kind="flow"), ExecutionFilter(name="rare")):
+        assert [view.name for view in (await store.browse(where, 10, look_at=3)).items] == ["rare"]
+    assert len((await store.browse(ExecutionFilter(), 30, look_at=3)).items) == 21  # past all the chunks
+
+
+def test_a_page_ends_at_the_highest_floor() -> None:
+    merge: Merge[str] = Merge(3)
+    merge.add([(9, "i"), (5, "e")], 4)
+    assert not merge.is_below(8)
+    merge.add([(8, "h")], 6)
+    assert merge.is_below(6)
+    assert merge.page() == (["i", "h"], "7")  # e comes with the rows that are below 7
