@@ -100,6 +100,10 @@ URLS = [
     f"postgresql://ann:{SECRET}@127.0.0.1:1/orders?sslmode=nonsense",
     f"postgresql://ann:{SECRET}@127.0.0.1:port/orders",
     f"mysql://ann:{SECRET}@db/orders",
+    f"postgresql://ann:{SECRET}/{SECRET}@127.0.0.1:1/orders",
+    f"postgresql://ann:{SECRET}@{SECRET}@127.0.0.1:1/orders",
+    f"postgresql://ann:a {SECRET}@127.0.0.1:1/orders",
+    f"postgresql://ann:{SECRET}?{SECRET}#{SECRET}@127.0.0.1:1/orders",
 ]
 
 

@@ -136,6 +136,7 @@ def test_a_url_of_no_known_store_is_wrong_use(in_process: Call, url: str) -> Non
         ("at postgresql://me:hunter2@host/db now", "at postgresql://me:***@host/db now"),
         ("postgresql://host/db?user=me&password=hunter2&x=1", "postgresql://host/db?user=me&password=***&x=1"),
         ("postgresql://:hunter2@host", "postgresql://:***@host"),
+        ("at postgresql://me:hun/ter@2@host/db now", "at postgresql://me:***@host/db now"),
         ("see http://host:80/path", "see http://host:80/path"),
     ],
 )

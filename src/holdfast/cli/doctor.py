@@ -14,7 +14,7 @@ import click
 from holdfast import __version__
 from holdfast.cli import config
 from holdfast.cli.answers import CheckLine, Diagnosis
-from holdfast.cli.exits import CommandError, Exit, one_line, redacted
+from holdfast.cli.exits import CommandError, Exit, one_line, redacted_url
 from holdfast.cli.invocation import Invocation, shared
 from holdfast.cli.output import ago
 from holdfast.core.clock import to_datetime
@@ -42,7 +42,7 @@ def doctor_command(call: Invocation) -> int:
         found = Diagnosis(
             healthy=healthy,
             version=__version__,
-            database=redacted(call.database().url),
+            database=redacted_url(call.database().url),
             at=datetime.now(UTC),
             checks=lines,
         )

@@ -54,13 +54,22 @@ def code_of(error: HoldfastError) -> Exit:
     return next((code for cls, code in _CODES if isinstance(error, cls)), Exit.FAILED)
 
 
-_USER_INFO = re.compile(r"(\w+://[^\s/:@]*):[^\s@/]*@")
+_USER_INFO = re.compile(r"(\w+://[^\s/:@]*):\S*@")  # to the last @: a password may hold what should be encoded
 _PASSWORD_OPTION = re.compile(r"((?:[?&]|\b)(?:password|sslpassword|passfile)=)[^\s&]+", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
     """The same text without the passwords of URLs: the last line of defence before a terminal or a log."""
     return _PASSWORD_OPTION.sub(r"\1***", _USER_INFO.sub(r"\1:***@", text))
+
+
+def redacted_url(url: str) -> str:
+    """A database as it may be shown, however badly its URL is written."""
+    scheme, separator, rest = url.partition("://")
+    user_info, at, host = rest.rpartition("@")
+    if separator and at and not user_info.startswith("/"):
+        url = f"{scheme}://{user_info.partition(':')[0]}:***@{host}"
+    return redacted(url)
 
 
 def one_line(error: BaseException) -> str:

@@ -16,7 +16,7 @@ import click
 
 from holdfast.app import App
 from holdfast.cli.database import Database, find_database
-from holdfast.cli.exits import CommandError, Exit, one_line, redacted
+from holdfast.cli.exits import CommandError, Exit, one_line, redacted_url
 from holdfast.cli.output import Output
 from holdfast.core.clock import to_datetime
 from holdfast.core.errors import ConfigurationError
@@ -76,7 +76,7 @@ async def _on_ledger(database: Database, work: Callable[[Ledger], Awaitable[T]],
         try:
             if not create and (await store_from_url(database.url).schema_state()).found is None:
                 raise CommandError(
-                    f"there is no ledger in {redacted(database.url)} ({database.origin}): name another with "
+                    f"there is no ledger in {redacted_url(database.url)} ({database.origin}): name another with "
                     "--database, or create this one with `holdfast migrate`",
                     Exit.STORE_UNAVAILABLE,
                 )

@@ -19,7 +19,7 @@ import click
 from holdfast.app import DATABASE_VARIABLE, App
 from holdfast.cli import config
 from holdfast.cli.database import Database
-from holdfast.cli.exits import CommandError, Exit, one_line, redacted
+from holdfast.cli.exits import CommandError, Exit, one_line, redacted_url
 from holdfast.cli.invocation import Invocation, shared
 from holdfast.cli.telemetry import telemetry_of, telemetry_options
 from holdfast.core.errors import ConfigurationError, HoldfastError
@@ -87,7 +87,7 @@ async def _work(call: Invocation, app: App, settings: WorkerSettings, wanted: Da
         store = await app.store()
         if wanted is not None and store.url != store_from_url(wanted.url).url:
             raise CommandError(
-                f"the app {app.name!r} names its own store, {store.url}, but --database is {redacted(wanted.url)}: "
+                f"the app {app.name!r} names its own store, {store.url}, but --database is {redacted_url(wanted.url)}: "
                 "leave out one of the two",
                 Exit.WRONG_USE,
             )

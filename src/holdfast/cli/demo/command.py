@@ -14,7 +14,7 @@ import click
 from holdfast.cli.demo.display import Display, make_display
 from holdfast.cli.demo.proof import Proof
 from holdfast.cli.demo.story import Ending, Place, tell
-from holdfast.cli.exits import CommandError, Exit, redacted
+from holdfast.cli.exits import CommandError, Exit, redacted_url
 from holdfast.cli.invocation import Invocation, shared
 from holdfast.cli.output import Output, counted
 
@@ -71,7 +71,7 @@ def _print_ending(out: Output, ending: Ending, orders: int, database: str) -> No
         out.line(f"{bad} and {len(proof.faults) - FAULTS_SHOWN} more", "bold red")
     out.blank()
     out.line(f"All of it is in {ending.ledger}. Look into it:")
-    where = f"--database {shlex.quote(redacted(database))}"
+    where = f"--database {shlex.quote(redacted_url(database))}"
     for command in ("list", f"show {ending.first_order}", f"history {ending.first_order}"):
         out.line(f"  holdfast {command} {where}", "cyan")
 

@@ -52,8 +52,10 @@ class Address:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port
-        except ValueError as error:
-            raise ConfigurationError(f"the PostgreSQL URL cannot be read ({error}): {_EXAMPLE}") from None
+        except ValueError:  # which quotes a part of a password that is not percent-encoded
+            raise ConfigurationError(
+                f"the PostgreSQL URL cannot be read: {_EXAMPLE}, with :, /, @, ? and # of a password percent-encoded"
+            ) from None
         if parts.scheme not in ("postgresql", "postgres"):
             raise ConfigurationError(f"{parts.scheme!r} is no scheme of a PostgreSQL URL: {_EXAMPLE}")
         options = dict(parse_qsl(parts.query))
