@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.core.collation import JOB_CLOSED, LEG2_ENTRIES
+from holdfast.core.collation import JOB_CLOSED
 from holdfast.core.status import Status
 from holdfast.store.flows import JOB_SEMAPHORE, Arrival, Collate, EndJob, OpenJob, Settle
 from holdfast.store.sqlite import inserting
+from holdfast.store.sqlite.ledgers import move_activities, move_guids
 from holdfast.store.sqlite.rows import TEXT
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Collated, NewExecution, Receipt
+
+Collation = tuple[int, int, Collate, Receipt]  # job, message, and the step that the message takes
 
 
 class Ended(NamedTuple):
@@ -34,32 +37,31 @@ def open_job(tx: Tx, job: int, effect: OpenJob) -> None:
     inserting.insert(tx, effect.messages, job)
 
 
-def collate(tx: Tx, job: int, row: int, effect: Collate, receipt: Receipt) -> Ended | None:
-    """One step of the protocol; the job, if this was its end."""
+def collate(tx: Tx, collations: Sequence[Collation]) -> list[Ended]:
+    """A step of the protocol each; the jobs that this was the end of."""
     db = tx.db
-    where = (job, effect.activity, effect.dimension)
-    if effect.add or effect.mark:
-        (ledger,) = db.execute(SQL["flow_activity"], (*where, effect.add, effect.mark)).fetchone()
-    else:
-        found = db.execute(SQL["flow_activity_ledger"], where).fetchone()
-        ledger = 0 if found is None else found[0]
-    ordinal, guid_ledger, closed = 0, 0, False
-    if effect.guid_add:
-        first = LEG2_ENTRIES.read(ledger) if effect.add == LEG2_ENTRIES.weight else 0
-        values = (job, effect.guid, effect.activity, effect.dimension, first, effect.guid_add, effect.response)
-        ordinal, guid_ledger = db.execute(SQL["flow_guid"], values).fetchone()
-    if effect.failure is not None:
-        db.execute(SQL["flow_fail"], (job, effect.guid, effect.activity, effect.dimension, effect.failure))
-    onward = False
-    if effect.settle is not None:
-        onward = effect.settle.onward and _go_on(tx, row, effect.settle.children[0])
-        closed = _settle(tx, job, effect.guid, effect.settle, is_first_published=onward)
-        guid_ledger += JOB_CLOSED.weight if closed else 0
-    receipt.collated = Collated(ledger, guid_ledger, ordinal, closed, onward)
-    ended = None if effect.end is None else _end(tx, job, effect.end)
-    if effect.acknowledge and not closed and not onward:
-        db.execute(SQL["flow_acknowledge"], (row,))
-        receipt.status = Status.DONE
+    moves = [(job, effect) for job, _, effect, _ in collations]
+    ledgers = move_activities(tx, moves)
+    guids = move_guids(tx, moves, ledgers)
+    onward = _go_on(tx, collations)
+    ended: list[Ended] = []
+    acknowledged: list[tuple[int]] = []
+    for (job, row, effect, receipt), ledger in zip(collations, ledgers, strict=True):
+        ordinal, guid_ledger = guids[job, effect.guid] if effect.guid_add else (0, 0)
+        closed, goes_on = False, row in onward
+        if effect.failure is not None:
+            db.execute(SQL["flow_fail"], (job, effect.guid, effect.activity, effect.dimension, effect.failure))
+        if effect.settle is not None:
+            closed = _settle(tx, job, effect.guid, effect.settle, is_first_published=goes_on)
+            guid_ledger += JOB_CLOSED.weight if closed else 0
+        receipt.collated = Collated(ledger, guid_ledger, ordinal, closed, goes_on)
+        if effect.end is not None and (end := _end(tx, job, effect.end)) is not None:
+            ended.append(end)
+        if effect.acknowledge and not closed and not goes_on:
+            acknowledged.append((row,))
+            receipt.status = Status.DONE
+    if acknowledged:
+        db.executemany(SQL["flow_acknowledge"], acknowledged)
     return ended
 
 
@@ -77,10 +79,20 @@ def _settle(tx: Tx, job: int, guid: bytes, settle: Settle, *, is_first_published
     return bool(status == settle.threshold)
 
 
-def _go_on(tx: Tx, row: int, child: NewExecution) -> bool:
-    """The message is acknowledged and its first child published, in one row; False: the child is there already."""
-    values = (child.promise, child.step, child.state, tx.now, tx.now, row)
-    return tx.db.execute(SQL["flow_onward"], values).rowcount > 0
+def _go_on(tx: Tx, collations: Sequence[Collation]) -> set[int]:
+    """Messages that are acknowledged, and their first child published, in one row; not if that child has a row."""
+    rows = [
+        (child.promise, child.step, child.state, tx.now, tx.now, row)
+        for _, row, effect, _ in collations
+        if effect.settle is not None and effect.settle.onward
+        for child in effect.settle.children[:1]
+    ]
+    if not rows:
+        return set()
+    if tx.db.executemany(SQL["flow_onward"], rows).rowcount == len(rows):
+        return {values[-1] for values in rows}
+    went_on = SQL["flow_went_on"]
+    return {v[-1] for v in rows if tx.db.execute(went_on, (v[-1], v[0])).fetchone() is not None}
 
 
 def _arrive(tx: Tx, job: int, arrival: Arrival) -> NewExecution | None:

@@ -44,17 +44,20 @@ _RUNNABLE, _EXECUTING = Status.RUNNABLE, Status.EXECUTING
 
 
 def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
-    alone = keeping.keep_one(tx, worker, commits[0]) if len(commits) == 1 else None
-    if alone is not None:
-        return Flushed([alone], at_us=tx.now)
-    kept = keeping.keep(tx, worker, commits) if len(commits) > 1 else {}
+    if len(commits) > 1:
+        kept = keeping.keep(tx, worker, commits)
+    else:
+        alone = keeping.keep_one(tx, worker, commits[0])
+        if alone is not None and not keeping.is_collation(commits[0]):
+            return Flushed([alone], at_us=tx.now)
+        kept = {} if alone is None else {id(commits[0]): alone}
     rest = [commit.claim.row for commit in commits if id(commit) not in kept]
     fences = _fences(tx, worker, rest) if rest else {}
     batch = _Batch(tx)
     for commit in commits:
         fence = fences.get(commit.claim.row)
         if id(commit) in kept:
-            batch.add_kept(commit.claim.row, kept[id(commit)])
+            batch.add_kept(commit, kept[id(commit)])
         elif fence is None or fence[1] != commit.claim.epoch:
             batch.receipts.append(Receipt(False))
         else:
@@ -97,11 +100,14 @@ class _Batch:
         self._items: list[tuple[ExecutionClaim, BatchEffect]] = []
         self._emptied: list[int] = []
         self._opened_jobs: list[tuple[int, OpenJob]] = []
-        self._collations: list[tuple[int, int, Collate, Receipt]] = []
+        self._collations: list[collating.Collation] = []
 
-    def add_kept(self, row: int, receipt: Receipt) -> None:
-        """One that `keeping` has written."""
+    def add_kept(self, commit: Commit, receipt: Receipt) -> None:
+        """One whose own row `keeping` has written."""
+        row = commit.claim.row
         self.receipts.append(receipt)
+        if keeping.is_collation(commit):
+            self._add_collation(commit.claim, commit.effects[1], receipt)  # type: ignore[arg-type]
         if receipt.status is _EXECUTING:
             self._live[row] = receipt
         else:
@@ -118,9 +124,7 @@ class _Batch:
         added = 0
         for effect in effects[1:]:
             if isinstance(effect, Collate):
-                self._collations.append((fence[6], row, effect, receipt))
-                if effect.acknowledge and commit.claim.inbox:  # a hook's; a signal only ever comes to a parked one
-                    self._emptied.append(row)
+                self._add_collation(commit.claim, effect, receipt)
             elif isinstance(effect, AppendJournal):
                 self._segments.append((row, effect.first, effect.count, effect.body))
                 added += effect.count
@@ -142,6 +146,12 @@ class _Batch:
             elif isinstance(effect, BATCH_EFFECTS):
                 self._items.append((commit.claim, effect))
         receipt.status = self._advance(receipt, fence, advance, commit.claim.cancel_requested, added)
+
+    def _add_collation(self, claim: ExecutionClaim, effect: Collate, receipt: Receipt) -> None:
+        assert claim.parent_row is not None, "a message belongs to a job"
+        self._collations.append((claim.parent_row, claim.row, effect, receipt))
+        if effect.acknowledge and claim.inbox:  # a hook's; a signal only ever comes to a parked one
+            self._emptied.append(claim.row)
 
     def _write(self, statement: str, parameters: Row) -> None:
         rows = self._writes.get(statement)
@@ -252,18 +262,16 @@ class _Batch:
 
     def _collate(self) -> None:
         others, self.tx.work = self.tx.work, False
-        for job, row, effect, receipt in self._collations:
-            ended = collating.collate(self.tx, job, row, effect, receipt)
-            if receipt.status is Status.DONE:
-                self._live.pop(row, None)
-            if ended is None:
-                continue
+        for ended in collating.collate(self.tx, self._collations):
             self._ended.append(ended.job)
             if ended.parent is not None:
                 if ended.parent_round is not None:
                     self._barriers[ended.parent, ended.parent_round] += 1
                 if ended.reports:
                     self._reports.append((ended.job, ended.parent))
+        for _, row, _, receipt in self._collations:
+            if receipt.status is Status.DONE:
+                self._live.pop(row, None)
         self.woke |= self.tx.work  # messages were published
         self.tx.work |= others
 

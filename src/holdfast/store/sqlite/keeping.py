@@ -13,6 +13,7 @@ from typing import Final
 
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit
+from holdfast.store.flows import Collate
 from holdfast.store.sqlite.own_row import own_row
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL, json_ids
@@ -32,8 +33,8 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     if kept is None:
         return None
     for effect in commit.effects[1:]:
-        assert type(effect) is AppendJournal
-        tx.db.execute(SQL["flush_journal"], (commit.claim.row, effect.first, effect.count, effect.body))
+        if type(effect) is AppendJournal:
+            tx.db.execute(SQL["flush_journal"], (commit.claim.row, effect.first, effect.count, effect.body))
     return Receipt(True, _EXECUTING, inbox_count=kept[0])
 
 
@@ -42,11 +43,12 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> dict[int, Receipt]:
     plain = [commit for commit in commits if _is_plain(commit)]
     if not plain or not _write_rows(tx, worker, plain):
         return {}
-    segments = []
-    for commit in plain:
-        for effect in commit.effects[1:]:
-            assert type(effect) is AppendJournal
-            segments.append((commit.claim.row, effect.first, effect.count, effect.body))
+    segments = [
+        (commit.claim.row, effect.first, effect.count, effect.body)
+        for commit in plain
+        for effect in commit.effects[1:]
+        if type(effect) is AppendJournal
+    ]
     if segments:
         append_segments(tx, segments)
     return {id(commit): Receipt(True, commit.effects[0].status) for commit in plain}  # type: ignore[union-attr]
@@ -62,10 +64,22 @@ def append_segments(tx: Tx, segments: Sequence[Row]) -> None:
         tx.db.execute(SQL["flush_journal"], segment)
 
 
+def is_collation(commit: Commit) -> bool:
+    """Whether it is a step of the protocol of flows, with nothing else; the step itself is for `collating`."""
+    effects = commit.effects
+    return len(effects) == 2 and type(effects[1]) is Collate
+
+
 def _is_plain(commit: Commit) -> bool:
-    """Whether it keeps its lease or ends, and asks for nothing else than at most a segment of its journal."""
+    """Whether it keeps its lease or ends, and asks for at most a segment of its journal or a step of a flow."""
     advance, *others = commit.effects
-    if type(advance) is not AdvanceExecution or (others and (len(others) > 1 or type(others[0]) is not AppendJournal)):
+    if type(advance) is not AdvanceExecution or len(others) > 1:
+        return False
+    if (
+        others
+        and type(others[0]) is not AppendJournal
+        and not (type(others[0]) is Collate and advance.status is _EXECUTING)
+    ):
         return False
     if advance.status is _EXECUTING:
         if not advance.progress or advance.error is not None or advance.awaits is not None:
@@ -115,7 +129,7 @@ def _is_end(commit: Commit) -> bool:
 def _added(commit: Commit) -> int:
     """How many events it adds to its journal."""
     effects = commit.effects
-    return effects[1].count if len(effects) > 1 else 0  # type: ignore[union-attr]
+    return effects[1].count if len(effects) > 1 and type(effects[1]) is AppendJournal else 0
 
 
 def _parameters(now: int, worker: str, commit: Commit) -> Row:

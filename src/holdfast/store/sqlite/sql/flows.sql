@@ -1,16 +1,17 @@
+-- These two are run with many rows at once (`ledgers`).
 -- name: flow_activity
-insert into activities (job_id, activity, dimension, ledger) values (?1, ?2, ?3, ?4 + ?5)
+insert into activities (job_id, activity, dimension, ledger) values (?3, ?4, ?5, ?1 + ?2)
 on conflict do update
-set ledger = ledger + ?4 + case when ?5 > 0 and ledger / ?5 % 10 = 0 then ?5 else 0 end
-returning ledger;
-
--- name: flow_activity_ledger
-select ledger from activities where job_id = ? and activity = ? and dimension = ?;
+set ledger = ledger + ?1 + case when ?2 > 0 and ledger / ?2 % 10 = 0 then ?2 else 0 end
+returning job_id, activity, dimension, ledger;
 
 -- name: flow_guid
 insert into guids (job_id, guid, activity, dimension, ordinal, ledger, response) values (?, ?, ?, ?, ?, ?, ?)
 on conflict do update set ledger = ledger + excluded.ledger, response = coalesce(excluded.response, response)
-returning ordinal, ledger;
+returning job_id, guid, ordinal, ledger;
+
+-- name: flow_activity_ledger
+select ledger from activities where job_id = ? and activity = ? and dimension = ?;
 
 -- name: flow_guid_ledger
 select ordinal, ledger from guids where job_id = ? and guid = ?;
@@ -49,6 +50,9 @@ update or ignore executions
 set promise = ?, step = ?, state = ?, attempt = 0, crashes = 0, awaits = null, error = null, timed_out = 0,
     children_ready = 0, inserted_at = ?, started_at = ?
 where id = ?;
+
+-- name: flow_went_on
+select 1 from executions where id = ? and promise = ?;
 
 -- name: flow_acknowledge
 delete from executions where id = ? and kind = 'message';
