@@ -119,6 +119,23 @@ async def test_a_stream_of_ends_can_be_narrowed_and_show_the_overview(shop: Shop
     assert "id" not in found[-1]
 
 
+async def test_time_alone_is_no_news(shop: Shop) -> None:
+    """Or every page that is open would be asked for anew every other second."""
+    live = streams(beat_seconds=0.004, overview_seconds=0)
+    store = await shop.app.store()
+    seconds_left = 60 - (await store.now_us() // 1_000_000) % 60
+    await shop.stores.advance(seconds_left)  # a minute begins
+    events = live.ledger(store, None, with_overview=True)
+    assert [parse_events(await anext(events))[0]["event"] for _ in range(2)] == ["ready", "overview"]
+    await shop.stores.advance(5)
+    assert await anext(events) == BEAT
+    await shop.order.start(1)
+    while (text := await anext(events)) == BEAT:
+        pass
+    assert parse_events(text)[0]["event"] == "overview"
+    await events.aclose()
+
+
 async def test_a_quiet_stream_beats_and_closes_when_told(shop: Shop) -> None:
     live = streams(beat_seconds=0.004)
     events = live.ledger(await shop.app.store(), None)

@@ -86,6 +86,13 @@ def standing_of(view: ExecutionView) -> str:
     return f"{view.revision}.{view.lease_epoch}.{view.status.value}.{flags}"
 
 
+def _standing_of_all(found: shapes.Overview) -> bytes:
+    """Changes when something does that people see; time alone moves the picture of what ended, once a minute."""
+    minute = found.at.replace(second=0, microsecond=0)
+    counts = (found.statuses, found.queues, found.workers, found.workers_expired, found.pace.buckets)
+    return msgspec.json.encode((minute, counts))
+
+
 class Streams:
     """The open streams of one server; `close` ends them all."""
 
@@ -96,12 +103,15 @@ class Streams:
         first_poll_seconds: float = FIRST_POLL_SECONDS,
         last_poll_seconds: float = LAST_POLL_SECONDS,
         beat_seconds: float = BEAT_SECONDS,
+        overview_seconds: float = OVERVIEW_SECONDS,
     ) -> None:
         self._most = most
         self._polls = (first_poll_seconds, last_poll_seconds)
         self._beat_seconds = beat_seconds
         self._closing = asyncio.Event()
-        self._overview: tuple[float, bytes] = (float("-inf"), b"")
+        self._overview_seconds = overview_seconds
+        self._overview_at = float("-inf")
+        self._overview: tuple[bytes, bytes] = (b"", b"")
         self.open = 0
 
     def close(self) -> None:
@@ -174,20 +184,24 @@ class Streams:
                         kind = "stranded" if item.status is Status.STRANDED else "ended"
                         yield event(kind, shapes.summary(item.view), item.position)
                 moved, position = feed.position != position, feed.position
-                if with_overview and (text := await self._current_overview(store)) != shown:
-                    shown = text
-                    yield b"event: overview\ndata: " + text + b"\n\n"
+                if with_overview:
+                    standing, text = await self._current_overview(store)
+                    if standing != shown:
+                        shown = standing
+                        yield b"event: overview\ndata: " + text + b"\n\n"
                 if moved:
                     idle.reset()
                 elif await idle.wait():
                     yield BEAT
 
-    async def _current_overview(self, store: Store) -> bytes:
-        """Read at most every other second, whoever watches."""
+    async def _current_overview(self, store: Store) -> tuple[bytes, bytes]:
+        """What it says apart from the time, and all of it; read at most every other second, whoever watches."""
         now = asyncio.get_running_loop().time()
-        if now - self._overview[0] >= OVERVIEW_SECONDS:
-            self._overview = (now, msgspec.json.encode(await reading.overview(store)))
-        return self._overview[1]
+        if now - self._overview_at >= self._overview_seconds:
+            self._overview_at = now
+            found = await reading.overview(store)
+            self._overview = (_standing_of_all(found), msgspec.json.encode(found))
+        return self._overview
 
     # ------------------------------------------------------------------ waiting
 
