@@ -18,6 +18,11 @@ Which = Literal["", "whole", "undispatched", "failed"]
 """Of chunks: their short columns; all of them; those not yet dispatched; all of those with failed items."""
 
 
+def bytes_of(text: str) -> int:
+    """As the store keeps it."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 class NewChunk(Struct, frozen=True, gc=False):
     """Items [first, first + count) as they are taken in: UNSEEN. `inputs` is a JSON array."""
 
@@ -27,7 +32,7 @@ class NewChunk(Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        return len(self.inputs)
+        return bytes_of(self.inputs)
 
 
 class Counters(Struct, frozen=True, gc=False):

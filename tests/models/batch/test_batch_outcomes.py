@@ -9,7 +9,9 @@ from collections import Counter
 import pytest
 
 from holdfast import RetryPolicy, Skip, Status, current
+from holdfast.core.errors import ExecutionStrandedError
 from holdfast.models.batch.definition import BatchResult
+from holdfast.store.values import Retention
 from tests.engine.rig import Rig
 from tests.models.batch.kit import AT_ONCE, NO_RETRY, committed, outcomes, until
 
@@ -188,6 +190,47 @@ async def test_failed_items_come_in_pages(rig: Rig) -> None:
     rest = await run.failed(after=first[-1].seq, limit=20)
     assert [item.seq for item in first + rest] == list(range(1, 60, 2))
     assert [item.input for item in first + rest] == list(range(1, 60, 2))
+
+
+async def test_failed_items_of_a_live_run_have_their_input(rig: Rig) -> None:
+    gate = asyncio.Event()
+
+    @rig.app.batch(retry=NO_RETRY, chunk=10)
+    async def work(number: int) -> None:
+        if number == 2:
+            raise RuntimeError
+        if number == 5:
+            await gate.wait()
+
+    run = await work.start(range(8))
+
+    async def has_failed() -> bool:
+        return bool(await run.failed())
+
+    async with rig.app.worker():
+        await until(has_failed)
+        (item,) = await run.failed()
+        gate.set()
+        await run.result()
+    assert (item.seq, item.input) == (2, 2)
+
+
+async def test_failed_items_of_a_run_that_is_gone_are_not_found(rig: Rig) -> None:
+    """Rather loud than a run over nothing."""
+
+    @rig.app.batch(retry=NO_RETRY)
+    async def work(number: int) -> None:
+        raise RuntimeError
+
+    run = await work.start(range(3))
+    await rig.run()
+    again = await run.retry_failed()
+    await rig.advance(100)
+    store = await rig.store()
+    await store.purge(Retention(age_seconds=10), 10)
+    await rig.run()
+    with pytest.raises(ExecutionStrandedError, match="is gone"):
+        await again.result()
 
 
 async def test_the_failed_items_of_an_ended_run_are_run_again_as_a_linked_run(rig: Rig) -> None:

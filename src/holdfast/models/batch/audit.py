@@ -12,6 +12,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.sequence import State
 from holdfast.core.status import Status
 from holdfast.models.batch.definition import KIND
+from holdfast.models.batch.items import has_all_inputs
 from holdfast.models.batch.packing import count_states, prefix_of, unpack
 from holdfast.store.base import Store
 from holdfast.store.batches import BatchView, ChunkView, Counters
@@ -56,7 +57,7 @@ async def _look(store: Store, row: ExecutionView, view: BatchView) -> list[str]:
         if chunk.first != taken:
             faults.append(f"a chunk begins at seq {chunk.first}, where {taken} was to come")
         taken = chunk.stop
-        open_bytes += chunk.size if chunk.ended < chunk.count else 0
+        open_bytes += chunk.size if has_all_inputs(chunk) else 0
         found = _chunk_faults(chunk)
         faults += [f"chunk {chunk.first}: {fault}" for fault in found]
         if not found and chunk.states is not None:

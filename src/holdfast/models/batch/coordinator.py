@@ -146,7 +146,7 @@ class _Coordinator:
         firsts: list[tuple[int, int]] = []
         if self._source is not None and (view is None or not view.closed) and self._has_room(view):
             taken = 0 if view is None else view.taken
-            limit = min(READ_ITEMS, self._batch.window)
+            limit = min(READ_ITEMS, self._batch.window - (0 if view is None else view.taken - view.head))
             intake = await self._source.read(taken, None if view is None else view.progress, limit)
             effects.append(TakeIn(chunks=tuple(intake.chunks), progress=intake.progress, closes=intake.is_end))
             firsts = [(chunk.first, chunk.count) for chunk in intake.chunks]

@@ -18,10 +18,12 @@ from holdfast.engine.service import Backoff
 from holdfast.models.batch.definition import Batch
 from holdfast.models.batch.spec import CHUNK_BYTES, chunk_items
 from holdfast.store.base import Store
-from holdfast.store.batches import BatchView, Fed, NewChunk, TakeIn
+from holdfast.store.batches import BatchView, Fed, NewChunk, TakeIn, bytes_of
 
 FEED_CHUNKS: Final = 16
 FEED_BYTES: Final = 1024 * 1024
+FIRST_READ: Final = 64  # items, before it is known how large they are
+MOST_READ: Final = 16_000
 LOOK_SECONDS: Final = 0.02
 LOOK_MOST_SECONDS: Final = 0.5
 
@@ -36,16 +38,22 @@ class Reader:
         self._pump: asyncio.Task[None] | None = None
         self._has = asyncio.Event()
         self._wants = asyncio.Event()
+        self._most = FIRST_READ
 
     @property
     def is_live(self) -> bool:
         """An async iterable may make its items as time passes: what is there goes on its way at once."""
         return self._items is None
 
+    def expect(self, item_bytes: float) -> None:
+        """Items are about so large: no more of them are held in memory than a feed of them takes."""
+        self._most = max(1, min(MOST_READ, int(FEED_BYTES / max(1.0, item_bytes))))
+
     def give_back(self, items: list[Any]) -> None:
         self._buffer.extendleft(reversed(items))
 
     async def read(self, limit: int) -> list[Any]:
+        limit = min(limit, self._most)
         if self._items is not None:
             group = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
             group.extend(islice(self._items, limit - len(group)))
@@ -67,7 +75,7 @@ class Reader:
             async for item in self._source:
                 self._buffer.append(item)
                 self._has.set()
-                if len(self._buffer) >= FEED_CHUNKS * 1000:
+                if len(self._buffer) >= self._most:
                     self._wants.clear()
                     await self._wants.wait()
         finally:
@@ -112,8 +120,12 @@ class Feeder:
         size = 0
         self._sent = []
         self._begin = (self._seq, self._hash.copy())
-        while len(chunks) < FEED_CHUNKS and size < FEED_BYTES:
-            chunk = await self._chunk(chunk_items(self._seq, self._batch.chunk))
+        head = self._seq if self.view is None else self.view.head
+        while len(chunks) < FEED_CHUNKS and size < min(FEED_BYTES, self._batch.window_bytes):
+            room = head + self._batch.window - self._seq
+            if room <= 0:
+                break
+            chunk = await self._chunk(min(room, chunk_items(self._seq, self._batch.chunk)))
             if chunk is None:
                 self.is_done = True
                 break
@@ -130,11 +142,13 @@ class Feeder:
             return None
         while True:
             text = self._encode(items)
-            if len(text) <= CHUNK_BYTES or len(items) == 1:
+            size = bytes_of(text)
+            if size <= CHUNK_BYTES or len(items) == 1:
                 break
             half = len(items) // 2
             self._reader.give_back(items[half:])
             items = items[:half]
+        self._reader.expect(size / len(items))
         self._sent += items
         self._hash.update(text[1:-1].encode())
         self._hash.update(b",")

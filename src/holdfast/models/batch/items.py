@@ -106,10 +106,18 @@ def keep_inputs(inputs: str | None, states: bytes) -> str | None:
     return msgspec.json.encode({str(place): raws[place] for place in failed}).decode()
 
 
+def has_all_inputs(chunk: ChunkView) -> bool:
+    """Until the mark that says that a chunk is done with: it leaves those of failed items alone, as an object."""
+    return chunk.inputs is not None and chunk.inputs.startswith("[")
+
+
 def kept_inputs(chunk: ChunkView) -> dict[int, Raw]:
-    """The inputs of failed items of a chunk that has ended."""
-    if chunk.inputs is None or chunk.ended < chunk.count:
+    """The inputs of the failed items of a chunk, whether or not the others are still there."""
+    if chunk.inputs is None or not chunk.failed:
         return {}
+    if has_all_inputs(chunk):
+        raws, states = _raws(chunk.inputs), chunk.states or b""
+        return {place: raws[place] for place, byte in enumerate(states) if byte & 0x0F == State.TERMINAL_FAIL}
     return {int(place): raw for place, raw in _inputs(chunk.inputs).items()}
 
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+from codecs import BOM_UTF8
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -18,7 +19,9 @@ from holdfast.models.batch.definition import Batch
 from holdfast.models.batch.items import kept_inputs
 from holdfast.models.batch.spec import CHUNK_BYTES, BatchSpec, chunk_items
 from holdfast.store.base import Store
-from holdfast.store.batches import NewChunk
+from holdfast.store.batches import NewChunk, bytes_of
+
+READ_BYTES: Final = 8 * 1024 * 1024  # at a time, of items of whatever size
 
 
 class Intake(NamedTuple):
@@ -50,8 +53,10 @@ def cut(texts: list[str], first: int, most: int) -> list[NewChunk]:
     while at < len(texts):
         want, size = chunk_items(first + at, most), 0
         stop = at
-        while stop < len(texts) and stop - at < want and (stop == at or size + len(texts[stop]) <= CHUNK_BYTES):
-            size += len(texts[stop]) + 1
+        while stop < len(texts) and stop - at < want:
+            size += bytes_of(texts[stop]) + 1
+            if stop > at and size > CHUNK_BYTES:
+                break
             stop += 1
         chunks.append(NewChunk(first + at, stop - at, f"[{','.join(texts[at:stop])}]"))
         at = stop
@@ -80,7 +85,8 @@ class _FileSource:
     async def read(self, first: int, progress: str | None, limit: int) -> Intake:
         offset, number = map(int, (progress or "0:0").split(":"))
         try:
-            lines, offset, is_end = await asyncio.to_thread(_read_lines, self._path, offset, limit)
+            longest = 2 * self._batch.payload_limit  # JSON may have spaces
+            lines, offset, is_end = await asyncio.to_thread(_read_lines, self._path, offset, limit, longest)
         except OSError as error:
             raise NotFoundError(
                 f"the input {self._path} cannot be read here ({error}); put it where every worker finds it"
@@ -88,6 +94,11 @@ class _FileSource:
         texts = []
         for line in lines:
             number += 1
+            if len(line) > longest:
+                raise EncodeError(
+                    f"line {number} of {self._path} is longer than {longest} bytes, which no item may be. Mend the "
+                    "file, then go on"
+                )
             if line:
                 texts.append(self._encode(line, number))
         return Intake(cut(texts, first, self._batch.chunk), f"{offset}:{number}", is_end)
@@ -109,15 +120,22 @@ def encode_line(batch: Batch[Any, Any], line: bytes, where: str, *, is_json: boo
         raise EncodeError(f"{where} is no item of {batch.name}: {error}") from error
 
 
-def _read_lines(path: Path, offset: int, limit: int) -> tuple[list[bytes], int, bool]:
+def _read_lines(path: Path, offset: int, limit: int, longest: int) -> tuple[list[bytes], int, bool]:
+    """A line that is longer than that is the last one here, and not whole."""
     lines: list[bytes] = []
     with path.open("rb") as file:
-        file.seek(offset)
-        while len(lines) < limit:
-            line = file.readline()
+        if offset == 0 and file.read(len(BOM_UTF8)) != BOM_UTF8:
+            file.seek(0)
+        elif offset:
+            file.seek(offset)
+        most = file.tell() + READ_BYTES
+        while len(lines) < limit and file.tell() < most:
+            line = file.readline(longest + 3)
             if not line:
                 return lines, file.tell(), True
             lines.append(line.strip(b"\r\n"))
+            if len(lines[-1]) > longest:
+                break
         return lines, file.tell(), False
 
 
@@ -132,7 +150,10 @@ class _FailedSource:
     async def read(self, first: int, progress: str | None, limit: int) -> Intake:
         at = int(progress or "0")
         texts: list[str] = []
-        while len(texts) < limit:
+        size = 0
+        if await self._store.batch_status(self._run) is None:
+            raise NotFoundError("the run whose failed items were to be run again is gone: its retention is over")
+        while len(texts) < limit and size < READ_BYTES:
             found = [chunk for chunk in await self._store.batch_chunks(self._run, at, 16, "failed") if chunk.stop > at]
             if not found:
                 return Intake(cut(texts, first, self._batch.chunk), str(at), True)
@@ -140,5 +161,6 @@ class _FailedSource:
                 for place, raw in sorted(kept_inputs(chunk).items()):
                     if chunk.first + place >= at:
                         texts.append(bytes(raw).decode())
+                        size += bytes_of(texts[-1])
                 at = chunk.stop
         return Intake(cut(texts, first, self._batch.chunk), str(at), False)
