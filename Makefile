@@ -35,17 +35,19 @@ types: $(READY) ## mypy, strict
 unit: $(READY) ## the tests alone
 	$(BIN)/pytest -n 2 $(ARGS)
 
-# Playwright speaks to the Chromium of the system, which only root can install.
+# Playwright speaks to the Chromium of the system, which only root can install. Whoever can and fails has not tested.
 test-browser: $(READY) ## the dashboard in a real Chromium (as root it is installed where there is none)
 	@if ! command -v $${HOLDFAST_CHROMIUM:-chromium} >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo 'Installing chromium.'; \
-	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium; } >/dev/null || true; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium; } >/dev/null \
+	    && command -v $${HOLDFAST_CHROMIUM:-chromium} >/dev/null \
+	    || { echo 'THE DASHBOARD WAS NOT TESTED: chromium could not be installed; see the errors above.' >&2; exit 1; }; \
 	fi
 	@if command -v $${HOLDFAST_CHROMIUM:-chromium} >/dev/null; then $(BIN)/pytest tests/browser $(ARGS); else \
 	  echo '######################################################################' >&2; \
-	  echo '# THE DASHBOARD WAS NOT TESTED: there is no chromium, and it could   #' >&2; \
-	  echo '# not be installed here. Install it (as root: apt install chromium), #' >&2; \
-	  echo '# or name one in HOLDFAST_CHROMIUM, and run: make test-browser       #' >&2; \
+	  echo '# THE DASHBOARD WAS NOT TESTED: there is no chromium, and only root  #' >&2; \
+	  echo '# can install it. Install it (as root: apt install chromium), or     #' >&2; \
+	  echo '# name one in HOLDFAST_CHROMIUM, and run: make test-browser          #' >&2; \
 	  echo '######################################################################' >&2; \
 	fi
 

@@ -72,6 +72,20 @@ def test_help_lists_every_command_of_the_makefile() -> None:
     assert {"demo", "test", "lint", "types", "test-browser", "bench", "clean", "help"} <= phony
 
 
+@pytest.mark.parametrize(("user", "code", "says"), [("0", 2, "could not be installed"), ("1000", 0, "only root")])
+def test_only_who_cannot_install_a_browser_may_go_without(tmp_path: Path, user: str, code: int, says: str) -> None:
+    """Issue 8: as root a browser is installed, or it fails; others are told loudly that nothing was tested."""
+    for name, body in {"id": f"echo {user}", "apt-get": "exit 100"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOLDFAST_CHROMIUM": "no-such-browser"}
+    command = ["make", "--no-print-directory", "--old-file=.venv/.ready", "test-browser"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == code
+    assert "THE DASHBOARD WAS NOT TESTED" in done.stderr
+    assert says in done.stderr
+
+
 def test_package_is_marked_as_typed_and_supports_the_python_it_says() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (ROOT / "src" / "holdfast" / "py.typed").is_file()
