@@ -34,7 +34,7 @@ def open_job(tx: Tx, job: int, effect: OpenJob) -> None:
     """The semaphore and the entry messages, in the commit that makes the job `delegated` (ruling A8)."""
     tx.db.execute(SQL["flow_semaphore"], (job, JOB_SEMAPHORE, "", len(effect.messages)))
     tx.db.execute(SQL["flow_open"], (job,))
-    inserting.insert(tx, effect.messages, job)
+    _publish(tx, job, effect.messages)
 
 
 def collate(tx: Tx, collations: Sequence[Collation]) -> list[Ended]:

@@ -140,7 +140,8 @@ class _Batch:
                 self._continued.append(continuing.Continued(row, commit.claim.promise, effect.row))
                 receipt.successor = effect.row.promise
             elif isinstance(effect, OpenJob):
-                self._opened_jobs.append((row, effect))
+                if not cancel_requested:  # a cancel that overtook this commit: the job does not begin
+                    self._opened_jobs.append((row, effect))
             elif isinstance(effect, SpawnExecutions) and (not cancel_requested or fence[10]):
                 self._spawns.append((receipt, fence, effect))
             elif isinstance(effect, BATCH_EFFECTS):

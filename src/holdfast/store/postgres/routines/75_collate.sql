@@ -44,6 +44,7 @@ declare
   v_only int[];
   v_published int[];
   v_jobs bigint[];
+  v_paused bigint[];
   v_gone bigint[];
   v_ended bigint[];
   v_signal bigint;
@@ -53,6 +54,11 @@ begin
   woke := false;
   ended := false;
   closed := '{}';
+  if p_open_ord <> '{}' then
+    -- A job whose cancel overtook this commit is not delegated: it does not begin.
+    v_fenced := v_fenced || array(
+      select o from unnest(p_open_ord) o join {schema}.executions e on e.id = p_id[o] where e.status <> 'delegated');
+  end if;
 
   -- The activities' ledgers. Two GUIDs of one instance come in waves, for a statement writes a row once. What an insert
   -- returns is in the order of what it was given: so no join is needed to see whose it is.
@@ -217,12 +223,13 @@ begin
         left join unnest(p_ord, p_job) c(ord, job) on c.ord = o.ord order by o.at),
       '{}', v_only);
     woke := true;
-    if exists (select from {schema}.executions e where e.id = any (v_jobs) and e.paused) then
+    v_paused := array(
+      select e.id from {schema}.executions e
+      where e.paused and e.id = any (v_jobs || array(select p_id[o] from unnest(p_open_ord) o)));
+    if v_paused <> '{}' then
       -- Messages of a paused job wait with it.
       update {schema}.executions m set paused = true
-      from {schema}.executions j
-      where j.id = any (v_jobs) and j.paused and m.parent_id = j.id and m.kind = 'message'
-        and m.promise = any (p_promise);
+      where m.parent_id = any (v_paused) and m.kind = 'message' and m.promise = any (p_promise);
     end if;
   end if;
 

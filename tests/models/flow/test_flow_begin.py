@@ -1,0 +1,69 @@
+"""How a job begins: what may come between the row, its first pick, and the commit of its semaphore (ruling A8)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from holdfast import App, Flow, FlowJob, Status
+from holdfast.engine.settings import WorkerSettings
+from holdfast.models.flow.audit import audit_flows
+from holdfast.testing.faults import FaultyStore, meanwhile, on_store
+from holdfast.testing.stores import Stores
+
+
+def declare(app: App, ran: Counter[str]) -> Flow:
+    flow = app.flow("begun")
+
+    @flow.activity
+    async def left(n: int) -> int:
+        ran["left"] += 1
+        return n
+
+    @flow.activity
+    async def right(n: int) -> int:
+        ran["right"] += 1
+        return n
+
+    @flow.on_complete
+    async def complete(job: FlowJob) -> None:
+        ran[job.status.value] += 1
+
+    return flow
+
+
+async def test_a_cancel_that_overtakes_the_commit_of_the_semaphore_is_not_lost(stores: Stores) -> None:
+    """Rulings A8, A11: the job has begun or it has not; never messages of a job that has ended."""
+    ran: Counter[str] = Counter()
+    app = App("begin", store="unused.db")
+    flow = declare(app, ran)
+    faulty = FaultyStore(stores.store)
+    async with on_store(app, faulty.as_store):
+        handle = await flow.start(1)
+        faulty.plan("flush", meanwhile(handle.cancel))
+        worker = await app.make_worker(WorkerSettings())
+        await worker.open()
+        await worker.run_until_idle()
+        await worker.stop()
+        assert await handle.status() is Status.CANCELLED
+        assert await audit_flows(stores.store) == []
+        assert not (ran.keys() & {"left", "right", "done"})
+
+
+async def test_a_pause_that_overtakes_the_commit_of_the_semaphore_holds(stores: Stores) -> None:
+    ran: Counter[str] = Counter()
+    app = App("begin", store="unused.db")
+    flow = declare(app, ran)
+    faulty = FaultyStore(stores.store)
+    async with on_store(app, faulty.as_store):
+        handle = await flow.start(1)
+        faulty.plan("flush", meanwhile(handle.pause))
+        worker = await app.make_worker(WorkerSettings())
+        await worker.open()
+        await worker.run_until_idle()
+        assert not ran
+        await handle.resume()
+        await worker.run_until_idle()
+        await worker.stop()
+        assert await handle.status() is Status.DONE
+        assert ran == {"left": 1, "right": 1, "done": 1}
+        assert await audit_flows(stores.store) == []
