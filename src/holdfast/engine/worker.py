@@ -17,7 +17,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,6 +35,7 @@ from holdfast.engine.picker import OrphanSweep, Picker
 from holdfast.engine.runner import Runner
 from holdfast.engine.service import Backoff, Service
 from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.threads import StepThreads
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
 from holdfast.engine.watcher import Watcher
 from holdfast.store.base import Store
@@ -188,7 +189,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._gate = asyncio.Lock()
         settings = self._settings
-        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="holdfast-step")
+        self._threads = StepThreads(settings.threads, thread_name_prefix="holdfast-step")
         try:
             self._resources = await self._stack.enter_async_context(open_resources(self._lifespans))
             for runner in self._all_runners:

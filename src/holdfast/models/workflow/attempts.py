@@ -8,7 +8,7 @@ import contextvars
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import BrokenExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import UNSET
 
@@ -20,6 +20,9 @@ from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.task import Task, call_by_name
 
 T = TypeVar("T")
+
+# What a task raises is its failure, whatever it is; but these are for its process, or come from a loop that is gone.
+NOT_OWN: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 class AttemptTimedOut(TimeoutError):  # noqa: N818  (a kind of timeout, which users catch as one)
@@ -39,6 +42,8 @@ class Returned(NamedTuple):
 
 def failure_kind(error: BaseException, task: Task[..., Any]) -> FailureKind:
     """Of a failed attempt. One that was cut off may have taken effect, which matters if it may not be repeated."""
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
     is_cut_off = isinstance(error, AttemptTimedOut | BrokenExecutor)
     if is_cut_off and task.effects == "at_most_once":
         return "uncertain"

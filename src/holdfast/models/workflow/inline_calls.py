@@ -12,7 +12,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
-from holdfast.models.workflow.attempts import Returned, failure_kind, run_attempt, traced
+from holdfast.models.workflow.attempts import NOT_OWN, Returned, failure_kind, run_attempt, traced
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.failures import failure_of
 from holdfast.models.workflow.open_call import OpenCall
@@ -199,15 +199,17 @@ class InlineCalls(RunLedger):
 
     def _caught(self, error: BaseException) -> BaseException:
         """What an attempt raised, as its outcome; raised on if it is not the attempt's own."""
-        if isinstance(error, Exception):
-            return error
-        if not isinstance(error, asyncio.CancelledError):
+        if isinstance(error, NOT_OWN):
             raise error
         asyncio_task = asyncio.current_task()
-        if self._is_interrupted and asyncio_task is not None and asyncio_task is self._in_place:
-            return error
-        if asyncio_task is not None and asyncio_task.cancelling():
-            raise error
+        assert asyncio_task is not None
+        is_interrupted = self._is_interrupted and asyncio_task is self._in_place
+        if asyncio_task.cancelling() > is_interrupted:
+            if isinstance(error, asyncio.CancelledError):
+                raise error
+            if asyncio_task is self._in_place and not self._engine.may_keep(self._claim, 0, self._engine.now()):
+                # The worker leaves, and the task made an error of its own of that: not recorded either.
+                raise asyncio.CancelledError from error
         return error
 
     def _undo_interruption(self) -> None:
@@ -229,7 +231,7 @@ class InlineCalls(RunLedger):
             return
         task = call.callee
         assert isinstance(task, Task)
-        if isinstance(outcome, asyncio.CancelledError):
+        if isinstance(outcome, asyncio.CancelledError) or call.promise_id in self._told_to_end:
             session.completed(call, Err(Failure("cancelled", "Cancelled", f"{task.name} was cancelled")))
             return
         failure = failure_of(outcome, failure_kind(outcome, task))
@@ -290,6 +292,7 @@ class InlineCalls(RunLedger):
             else:
                 running = [task for task, other in self._in_flight.items() if other is call]
                 for task in running:
+                    self._told_to_end.add(call.promise_id)  # whatever it makes of that, it is not tried again
                     task.cancel()
                 if not running:
                     self._end_unstarted(call)

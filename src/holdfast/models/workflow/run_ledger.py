@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.models.workflow.runner import WorkflowRunner
 
 _EXECUTING: Final = Status.EXECUTING
-_GO_ON: Final = AdvanceExecution(status=_EXECUTING)  # of most commits: nothing but the journal changes
+GO_ON: Final = AdvanceExecution(status=_EXECUTING)  # of most commits: nothing but the journal changes
 _child_end = msgspec.json.Decoder(ChildEnd).decode
 _task_state = msgspec.json.Decoder(TaskState).decode
 
@@ -70,6 +70,7 @@ class RunLedger:
         self._seen: set[int] = set()  # every inbox row that this claim has taken in
         self._in_flight: dict[asyncio.Task[Any], OpenCall] = {}
         self._finished: list[asyncio.Task[Any]] = []  # in the order in which they ended
+        self._told_to_end: set[str] = set()  # those of them that were cancelled
         self._beats: dict[str, Raw] = {}
         self._has_new_beats = False
         self._time_us = claim.picked_at_us
@@ -119,7 +120,7 @@ class RunLedger:
             }
         step = self._changed_step()
         if status is _EXECUTING and progress and step is None and not columns and claim.digest == digest:
-            effects: list[Effect] = [_GO_ON]
+            effects: list[Effect] = [GO_ON]
         else:
             advance = AdvanceExecution(
                 status=status,

@@ -16,7 +16,7 @@ from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
-from holdfast.models.workflow.attempts import failure_kind, run_attempt, traced
+from holdfast.models.workflow.attempts import NOT_OWN, failure_kind, run_attempt, traced
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.definition import FunctionRegistry
 from holdfast.models.workflow.task import KIND, FailedAttempt, Task, TaskState
@@ -93,16 +93,25 @@ class _TaskRun:
         self._engine.watch(claim, self._on_stir)
         try:
             result = await self._attempt()
-        except asyncio.CancelledError:
-            if not self._is_interrupted:
-                raise
-            await self._commit(AdvanceExecution(status=Status.CANCELLED))
-        except Exception as error:
-            await self._commit(self._failed(error))
+        except NOT_OWN:
+            raise
+        except BaseException as error:
+            await self._commit(self._end_of(error))
         else:
             await self._commit(AdvanceExecution(status=Status.DONE, result=result, digest=task.digest))
         finally:
             self._engine.watch(claim, None)
+
+    def _end_of(self, error: BaseException) -> AdvanceExecution:
+        """What follows from what the attempt raised; raised on if the worker leaves, or has lost it."""
+        asyncio_task, engine = asyncio.current_task(), self._engine
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        if asyncio_task is not None and asyncio_task.cancelling():
+            if is_cancelled or not engine.may_keep(self._claim, 0, engine.now()):
+                raise asyncio.CancelledError from error
+        elif is_cancelled and self._is_interrupted:
+            return AdvanceExecution(status=Status.CANCELLED)
+        return self._failed(error)
 
     async def _transact(self, task: Transaction[..., Any]) -> None:
         """What it writes and its end are one commit."""
@@ -153,7 +162,7 @@ class _TaskRun:
             on_beat=self._on_beat,
         )
 
-    def _failed(self, error: Exception) -> AdvanceExecution:
+    def _failed(self, error: BaseException) -> AdvanceExecution:
         task, claim, engine = self._task, self._claim, self._engine
         record = encode_error(error, kind=failure_kind(error, task))
         now_us = claim.picked_at_us + round((engine.now() - self._time_base) * 1_000_000)

@@ -1,0 +1,184 @@
+"""Whatever a task raises is its own failure; what its worker does to it is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Handle, RetryPolicy, Status
+from holdfast.core.errors import ExecutionFailedError, TaskCancelled, TaskFailed
+from tests.models.workflow.kit import Gate, Rig
+
+ONCE = RetryPolicy(max_attempts=1)
+LIMIT_SECONDS = 20
+
+
+class Odd(BaseException):
+    """Not an Exception: user code that raises one must not take its run with it."""
+
+
+def stop() -> int:
+    return next(iter(list[int]()))
+
+
+def cancelled() -> int:
+    raise asyncio.CancelledError
+
+
+def odd() -> int:
+    raise Odd("what is this")
+
+
+RAISED: dict[str, tuple[Callable[[], int], str, type[BaseException]]] = {
+    "stop": (stop, "StopIteration", TaskFailed),
+    "cancelled": (cancelled, "Cancelled", TaskCancelled),
+    "odd": (odd, "what is this", TaskFailed),
+}
+
+
+def declare(rig: Rig, work: Callable[[], int], is_async: bool, **options: Any) -> Any:
+    if is_async:
+
+        @rig.app.task(name="work", retry=ONCE, **options)
+        async def work_async() -> int:
+            return work()
+
+        return work_async
+
+    @rig.app.task(name="work", retry=ONCE, **options)
+    def work_plainly() -> int:
+        return work()
+
+    return work_plainly
+
+
+async def finish(rig: Rig, handle: Handle[Any]) -> Any:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        return await rig.result(handle)
+
+
+@pytest.mark.parametrize("raised", list(RAISED))
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+@pytest.mark.parametrize("queue", [None, "elsewhere"])
+async def test_the_body_hears_of_whatever_a_task_raises(
+    rig: Rig, raised: str, is_async: bool, queue: str | None
+) -> None:
+    work, said, seen_as = RAISED[raised]
+    task = declare(rig, work, is_async, queue=queue)
+
+    @rig.app.workflow
+    async def careful(ctx: Context) -> str:
+        try:
+            await task()
+        except seen_as as error:
+            return str(error)
+        return "nothing was raised"
+
+    assert said in await finish(rig, await careful.start())
+
+
+@pytest.mark.parametrize("raised", list(RAISED))
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_a_task_alone_fails_with_whatever_it_raises(rig: Rig, raised: str, is_async: bool) -> None:
+    work, said, _ = RAISED[raised]
+    task = declare(rig, work, is_async)
+    with pytest.raises(ExecutionFailedError, match=said):
+        await finish(rig, await task.start())
+
+
+@pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "inline"])
+async def test_an_error_that_a_task_makes_of_a_drain_is_not_recorded(rig: Rig, is_alone: bool) -> None:
+    """What is cancelled because its worker leaves is given back, unrecorded: it did not fail."""
+    gate, began = Gate(), list[int]()
+
+    @rig.app.task(retry=ONCE)
+    async def wrap() -> str:
+        began.append(1)
+        try:
+            await gate.wait()
+        except BaseException as error:
+            raise RuntimeError("something went wrong") from error
+        return "done"
+
+    @rig.app.workflow
+    async def calls(ctx: Context) -> str:
+        return await wrap()
+
+    handle: Handle[str] = await (wrap.start() if is_alone else calls.start())
+    leaving = await rig.make_worker()
+    working = rig.working(leaving)
+    await gate.reached.wait()
+    await rig.stop(leaving, drain_seconds=0)
+    await asyncio.gather(working, return_exceptions=True)
+    assert await rig.status(handle) is Status.RUNNABLE
+    gate.opened.set()
+    await rig.make_worker()
+    assert (await finish(rig, handle), len(began)) == ("done", 2)
+
+
+async def test_a_cancelled_member_that_raises_instead_is_not_tried_again(rig: Rig) -> None:
+    gate, began = Gate(), list[int]()
+
+    @rig.app.task
+    async def stubborn() -> None:
+        began.append(1)
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("not now") from None
+
+    @rig.app.task
+    async def quick() -> int:
+        await gate.reached.wait()
+        return 1
+
+    @rig.app.workflow
+    async def race(ctx: Context) -> int:
+        async with ctx.join_set(cancel_rest=True) as calls:
+            calls.submit(stubborn)
+            calls.submit(quick)
+            winner = await calls.next()
+        await ctx.sleep(600)
+        return int(winner.result())
+
+    handle = await race.start()
+    await rig.run()
+    await rig.advance(601)
+    assert await finish(rig, handle) == 1
+    assert len(began) == 1
+    assert not [line for line in await rig.lines(handle) if line.startswith("InvokeRetrying")]
+
+
+async def test_a_cancel_and_a_drain_together_leave_the_call_to_the_next_worker(rig: Rig) -> None:
+    """A task that outlives its cancel and is cut off by the drain has not ended: nothing is recorded."""
+    gate, heard = Gate(), asyncio.Event()
+
+    @rig.app.task
+    async def deaf() -> None:
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            heard.set()
+            await asyncio.Event().wait()
+
+    @rig.app.workflow
+    async def calls(ctx: Context) -> None:
+        await deaf()
+
+    handle = await calls.start()
+    worker = await rig.make_worker()
+    working = rig.working(worker)
+    await gate.reached.wait()
+    await handle.cancel()
+    await worker._watcher.run_once()
+    async with asyncio.timeout(LIMIT_SECONDS):
+        await heard.wait()
+    await rig.stop(worker, drain_seconds=0)
+    await asyncio.gather(working, return_exceptions=True)
+    assert await rig.status(handle) is Status.RUNNABLE
+    await rig.make_worker()
+    await rig.run()
+    assert await rig.status(handle) is Status.CANCELLED
