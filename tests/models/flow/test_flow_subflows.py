@@ -1,0 +1,121 @@
+"""Sub-flows where things go wrong: their failure, their cancel, their parent's cancel, conditions that raise."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from holdfast import App, ErrorRecord, Flow, FlowJob, PromiseId, Status
+from holdfast.core.errors import ExecutionFailedError
+from holdfast.engine.settings import WorkerSettings
+from holdfast.models.flow.audit import audit_flows
+from holdfast.store.values import ExecutionFilter, ExecutionView
+from holdfast.testing.crash import Simulation, crash_everywhere
+from holdfast.testing.stores import Stores
+from tests.engine.rig import Rig
+
+
+def declare(app: App, ran: Counter[str], *, handles: bool = False) -> Flow:
+    """A flow whose only way on is a sub-flow that waits for a signal."""
+    inner = app.flow("inner")
+
+    @inner.activity
+    async def work(n: int) -> int:
+        return n
+
+    @inner.hook(after=work, signal="go")
+    async def wait(n: int, by: int) -> int:
+        return by
+
+    @inner.on_complete
+    async def inner_ended(job: FlowJob) -> None:
+        ran[f"inner {job.status.value}"] += 1
+
+    outer = app.flow("outer")
+
+    @outer.activity
+    async def begin(n: int) -> int:
+        return n
+
+    sub = outer.subflow(inner, after=begin)
+
+    @outer.activity(after=sub, when=lambda n: 1 // n > 0)
+    async def after(n: int | None) -> int:
+        ran["after"] += 1
+        return n or 0
+
+    if handles:
+
+        @outer.error(after=sub)
+        async def caught(error: ErrorRecord) -> str:
+            ran["caught"] += 1
+            return error.message
+
+    @outer.on_complete
+    async def outer_ended(job: FlowJob) -> None:
+        ran[f"outer {job.status.value}"] += 1
+
+    return outer
+
+
+async def inner_of(rig: Rig) -> ExecutionView:
+    page = await (await rig.store()).browse(ExecutionFilter(kind="flow", name="inner"), 10, None)
+    (found,) = page.items
+    return found
+
+
+async def test_cancelling_a_job_cancels_the_job_of_its_sub_flow(rig: Rig) -> None:
+    """Ruling A11, one level down: nothing goes on for a parent that has ended."""
+    ran: Counter[str] = Counter()
+    handle = await declare(rig.app, ran, handles=True).start(1)
+    await rig.run()
+    await handle.cancel()
+    await rig.run()
+    assert await handle.status() is Status.CANCELLED
+    assert (await inner_of(rig)).status is Status.CANCELLED
+    assert ran == {"inner cancelled": 1, "outer cancelled": 1}
+    assert await audit_flows(await rig.store()) == []
+
+
+async def test_a_sub_flow_that_was_cancelled_alone_is_a_failure_of_its_activity(rig: Rig) -> None:
+    ran: Counter[str] = Counter()
+    handle = await declare(rig.app, ran, handles=True).start(1)
+    await rig.run()
+    await rig.app.handle(PromiseId.from_bytes((await inner_of(rig)).promise)).cancel()
+    await rig.run()
+    assert await handle.status() is Status.DONE
+    assert ran == {"inner cancelled": 1, "caught": 1, "outer done": 1}
+    assert await audit_flows(await rig.store()) == []
+
+
+async def test_a_condition_that_raises_after_a_sub_flow_fails_the_job(rig: Rig) -> None:
+    ran: Counter[str] = Counter()
+    handle = await declare(rig.app, ran).start(1)
+    await rig.run()
+    await rig.app.handle(PromiseId.from_bytes((await inner_of(rig)).promise)).signal("go", 0)
+    await rig.run()
+    with pytest.raises(ExecutionFailedError, match="ZeroDivisionError"):
+        await handle.result()
+    assert ran == {"inner done": 1, "outer failed": 1}
+    assert await audit_flows(await rig.store()) == []
+
+
+async def test_a_crash_at_any_commit_of_a_cancel_reaches_the_sub_flow(stores: Stores) -> None:
+    ran: Counter[str] = Counter()
+    app = App("sub", store="unused.db")
+    outer = declare(app, ran)
+
+    async def scenario(sim: Simulation) -> None:
+        ran.clear()
+        handle = await sim.call(lambda: outer.options(key="one").start(1))
+        await sim.work()
+        await sim.call(lambda: handle.cancel())
+        await sim.work()
+        assert set(ran) == {"inner cancelled", "outer cancelled"}
+        assert await audit_flows(sim.stores.store) == []
+
+    points = ["flush.after", "cancel.after"]
+    report = await crash_everywhere(app, scenario, stores=stores, settings=WorkerSettings(), points=points)
+    assert report.died_at["flush.after"] == report.reached["flush.after"]
+    assert report.died_at["cancel.after"] == report.reached["cancel.after"] == 2
