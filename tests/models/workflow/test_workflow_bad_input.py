@@ -258,7 +258,9 @@ async def test_a_context_and_its_promises_belong_to_their_body(rig: Rig) -> None
     @rig.app.task
     async def add(number: int) -> int:
         for ctx, promise in leaked:
-            for use in (ctx.now, ctx.random, ctx.uuid, partial(ctx.sleep, 1), ctx.join_set):
+            recorded = (ctx.now, ctx.random, ctx.uuid, partial(ctx.sleep, 1), ctx.join_set, partial(ctx.patched, "new"))
+            kept = (partial(ctx.publish, "name", 1), partial(ctx.set_attributes, name=1))
+            for use in (*recorded, *kept):
                 try:
                     use()
                 except CallNotAllowedError as error:
@@ -278,7 +280,7 @@ async def test_a_context_and_its_promises_belong_to_their_body(rig: Rig) -> None
 
     handle = await leak.start()
     assert await rig.result(handle) == 2
-    assert len(seen) == 12
+    assert len(seen) == 18
     assert len([line for line in await rig.lines(handle) if "Scheduled" in line]) == 2
 
 
@@ -295,19 +297,19 @@ async def test_a_sleep_of_no_length_is_refused(rig: Rig, duration: Any) -> None:
     assert "duration of sleep" in await rig.result(await work.start())
 
 
-@pytest.mark.parametrize("name", ["", None, 7], ids=str)
-async def test_a_patch_and_a_published_value_have_names(rig: Rig, name: Any) -> None:
+@pytest.mark.parametrize("name", ["", None, 7, "half \ud800", "nul \0"], ids=ascii)
+async def test_a_signal_a_patch_and_a_published_value_have_names(rig: Rig, name: Any) -> None:
     @rig.app.workflow
     async def work(ctx: Context) -> int:
         refused = 0
-        for use in (lambda: ctx.patched(name), lambda: ctx.publish(name, 1)):
+        for use in (lambda: ctx.patched(name), lambda: ctx.publish(name, 1), lambda: ctx.signal(name)):
             try:
                 use()
             except InvalidArgumentError:
                 refused += 1
         return refused
 
-    assert await rig.result(await work.start()) == 2
+    assert await rig.result(await work.start()) == 3
 
 
 def test_an_app_without_definitions_cannot_work() -> None:

@@ -15,6 +15,7 @@ from holdfast.core.codec import codec_for
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.searchable import is_text
 from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.operation.timing import Timing
@@ -152,7 +153,7 @@ class Context:
     def signal(self, name: str, as_type: type[T], *, timeout: Duration | None = None) -> SignalPromise[T]: ...
     def signal(self, name: str, as_type: Any = Any, *, timeout: Duration | None = None) -> SignalPromise[Any]:
         """The next signal of this name, first come first served. `TimeoutError` after `timeout`."""
-        if not isinstance(name, str) or not name or len(name) > SIGNAL_NAME_MAX_CHARS:
+        if not is_text(name) or not name or len(name) > SIGNAL_NAME_MAX_CHARS:
             raise InvalidArgumentError(f"{name!r} is no name of a signal; use 1 to {SIGNAL_NAME_MAX_CHARS} characters")
         limit = None if timeout is None else seconds(timeout, name="timeout")
         decode = codec_for(as_type).decode
@@ -162,8 +163,9 @@ class Context:
 
     def patched(self, patch_id: str) -> bool:
         """Whether this run takes the new path of a change; once answered, always answered the same (ruling B18)."""
-        if not isinstance(patch_id, str) or not patch_id:
-            raise InvalidArgumentError("ctx.patched() takes a name for the change")
+        if not is_text(patch_id) or not patch_id:
+            raise InvalidArgumentError(f"ctx.patched() takes a name for the change, not {patch_id!r:.100}")
+        self._session.must_be_current()
         return self._session.patched(patch_id)
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -172,13 +174,15 @@ class Context:
 
     def publish(self, name: str, value: object) -> None:
         """Let the outside read a named value with `handle.published()`; it is written with the next commit."""
-        if not isinstance(name, str) or not name:
-            raise InvalidArgumentError("ctx.publish() takes a name")
+        if not is_text(name) or not name:
+            raise InvalidArgumentError(f"ctx.publish() takes a name, not {name!r:.100}")
+        self._session.must_be_current()
         self._session.publish(name, _encoded(value, self._limit))
 
     def set_attributes(self, **attributes: str | int | float | bool) -> None:
         """What this run is searched by from now on; written with the next commit."""
         Options(attributes=attributes).encoded_attributes()
+        self._session.must_be_current()
         self._session.attributes.update(attributes)
         self._session.has_new_attributes = True
 
