@@ -96,3 +96,17 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert process.wait() == 0
     assert complaint == ""
     process.stderr.close()
+
+
+def test_what_a_terminal_of_another_encoding_cannot_show_is_escaped(tmp_path: Path) -> None:
+    in_pipe([*HOLDFAST, "migrate"], folder=tmp_path)
+    for name in ("Zürich", "日本\U0001f355", "caf\udce9"):
+        in_pipe([*HOLDFAST, "queues", "pause", name], folder=tmp_path)
+    narrow = {"PYTHONIOENCODING": "ascii"}
+    ran = in_pipe([*HOLDFAST, "queues"], folder=tmp_path, extra=narrow)
+    assert (ran.code, ran.err) == (0, "")
+    assert "Z\\u00fcrich" in ran.out
+    ran = in_pipe([*HOLDFAST, "queues", "--json"], folder=tmp_path, extra=narrow)
+    assert {queue["name"] for queue in ran.json["queues"]} == {"Zürich", "日本\U0001f355"}
+    ran = in_pipe([*HOLDFAST, "schedules", "pause", "caf\udce9"], folder=tmp_path, extra=narrow)
+    assert (ran.code, ran.err.count("\n")) == (3, 1)

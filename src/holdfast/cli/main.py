@@ -5,7 +5,10 @@ Each command lives in the module of its topic and is imported when it is used, s
 
 from __future__ import annotations
 
+import codecs
 import importlib
+import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +20,8 @@ from holdfast import __version__
 from holdfast.cli.exits import Exit, code_of, one_line
 from holdfast.cli.invocation import shared_options
 from holdfast.core.errors import HoldfastError
+
+ESCAPED: Final = "holdfast-escaped"
 
 # In the order of `--help`: name, where it is, one line of help.
 COMMANDS: Final = {
@@ -117,7 +122,17 @@ def _complain(text: str, code: Exit) -> int:
 
 def main() -> None:
     """The console script."""
+    codecs.register_error(ESCAPED, _escape)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPED)
     sys.exit(run())
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal of another encoding cannot show, as JSON writes it, so that JSON stays JSON."""
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 if __name__ == "__main__":

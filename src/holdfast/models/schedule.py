@@ -23,11 +23,13 @@ from holdfast.core.cron import Cron
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError, NotFoundError
 from holdfast.core.identity import PromiseId, check_name
+from holdfast.core.searchable import is_text
 from holdfast.engine.service import Service
 from holdfast.models.connection import Connection
 from holdfast.models.definitions import NamedStarter, find_definition, named_row
 from holdfast.models.handle import Handle
 from holdfast.models.options import Options, check_queue
+from holdfast.store.base import Store
 from holdfast.store.values import NewExecution, Schedule, Tick
 
 Overlap = Literal["skip", "allow", "buffer_one"]
@@ -135,23 +137,27 @@ class Schedules:
 
     async def pause(self, name: str) -> None:
         """No ticks until `resume`; those that pass meanwhile are missed ones."""
-        await self._change(name, await (await self._connection.store()).pause_schedule(name, True))
+        await self._change(name, await (await self._store(name)).pause_schedule(name, True))
 
     async def resume(self, name: str) -> None:
-        await self._change(name, await (await self._connection.store()).pause_schedule(name, False))
+        await self._change(name, await (await self._store(name)).pause_schedule(name, False))
 
     async def delete(self, name: str) -> None:
         """What it has started goes on."""
-        await self._change(name, await (await self._connection.store()).delete_schedule(name))
+        await self._change(name, await (await self._store(name)).delete_schedule(name))
 
     async def trigger(self, name: str) -> Handle[Any]:
         """Start it once, now, whatever its overlap policy says."""
-        found = await (await self._connection.store()).schedules(name)
+        found = await (await self._store(name)).schedules(name)
         await self._change(name, bool(found))
         spec = _spec(found[0].spec)
         options = Options(queue=spec.queue, attributes={"schedule": name})
         value = codec_for(Any).decode(bytes(spec.input))
         return await NamedStarter(self._connection, spec.definition, options).start(value)
+
+    async def _store(self, name: str) -> Store:
+        await self._change(name, is_text(name))  # what no store can hold is in none
+        return await self._connection.store()
 
     async def _change(self, name: str, found: bool) -> None:
         if not found:

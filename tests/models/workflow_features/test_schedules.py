@@ -146,6 +146,9 @@ async def test_a_paused_schedule_has_no_ticks_and_a_deleted_one_is_gone(rig: Rig
     for change in (schedules.pause, schedules.resume, schedules.delete, schedules.trigger):
         with pytest.raises(NotFoundError, match="no schedule"):
             await change("minutely")
+        for odd in ("a\0b", "\udcff"):  # what no store can hold
+            with pytest.raises(NotFoundError, match="no schedule"):
+                await change(odd)
 
 
 async def test_trigger_starts_at_once_with_the_same_input(rig: Rig) -> None:
