@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import NewType
+from typing import Final, NewType
 
 from holdfast.core.errors import InvalidArgumentError, LedgerError
 
@@ -31,12 +31,12 @@ class Dimension:
     path: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
-        return ",".join(f"{activity}={index}" for activity, index in self.path)
+        return ",".join([f"{activity}={index}" for activity, index in self.path]) if self.path else ""
 
     @classmethod
     def parse(cls, text: str) -> Dimension:
         """The inverse of `str`, for example of `fetch=2,page=0`."""
-        dimension = cls()
+        dimension = _OUTSIDE
         for entry in text.split(",") if text else ():
             match = _ENTRY.fullmatch(entry)
             if match is None:
@@ -70,6 +70,9 @@ class Dimension:
         return other.path[: len(self.path)] == self.path
 
 
+_OUTSIDE: Final = Dimension()
+
+
 def leg1_guid(job: bytes, activity: str, dimension: Dimension) -> Guid:
     """The GUID of an activity instance's only Leg1 message."""
     return _guid(b"leg1", job, activity.encode(), str(dimension).encode())
@@ -87,9 +90,6 @@ def response_guid(job: bytes, activity: str, dimension: Dimension, iteration: in
 
 
 def _guid(*parts: bytes) -> Guid:
-    digest = hashlib.blake2b(digest_size=GUID_BYTES, person=b"holdfast-guid")
-    for part in parts:
-        # The length goes first, or ("ab", "c") and ("a", "bc") would be one message.
-        digest.update(len(part).to_bytes(8, "big"))
-        digest.update(part)
-    return Guid(digest.digest())
+    # The length goes first, or ("ab", "c") and ("a", "bc") would be one message.
+    hashed = b"".join([len(part).to_bytes(8, "big") + part for part in parts])
+    return Guid(hashlib.blake2b(hashed, digest_size=GUID_BYTES, person=b"holdfast-guid").digest())

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.identity import PromiseId
+from holdfast.core.identity import id_text
 from holdfast.core.retry import Retry
 from holdfast.engine.runner import Engine
 from holdfast.models.flow.graph import Node
@@ -48,8 +48,8 @@ def arguments(task: Task[..., Any], inputs: list[Raw], *, is_whole: bool) -> str
 
 def current_of(claim: ExecutionClaim) -> Current:
     return Current(
-        execution=str(PromiseId.from_bytes(job_of(claim.promise))),
-        promise=str(PromiseId.from_bytes(claim.promise)),
+        execution=id_text(job_of(claim.promise)),
+        promise=id_text(claim.promise),
         attempt=claim.attempt + 1,
         last_beat=None,
         on_beat=_ignore_beat,

@@ -1,0 +1,182 @@
+"""The three steps of Leg2 (sections 8 to 13): the work, the children, the completion. Each is one commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.codec import encode_error
+from holdfast.core.collation import CHILDREN_SPAWNED, COMPLETION_DONE, WORK_DONE, Step
+from holdfast.core.errors import HoldfastError, StoreError
+from holdfast.core.status import Status
+from holdfast.models.flow.attempts import Attempts
+from holdfast.models.flow.delivery import stay
+from holdfast.models.flow.ending import end_of, job_ending
+from holdfast.models.flow.job import FlowJob
+from holdfast.models.flow.message import Letterhead
+from holdfast.models.flow.outcome import Outcome, succeeded
+from holdfast.models.flow.settling import settle
+from holdfast.models.flow.work import arguments, current_of, inputs_of, retry_delay, run_once
+from holdfast.store.effects import AdvanceExecution, Effect
+from holdfast.store.flows import LEG2, Settle
+from holdfast.store.values import NewExecution
+
+
+class Steps(Attempts):
+    _next: NewExecution | None = None  # a child that goes on in this row
+    _hops = 0
+    _began = 0.0
+
+    async def _steps(self, step: Step, dropped: str | None = None) -> None:
+        """From `step` to the acknowledgement; each step is one commit.
+
+        `dropped` is the error of a dead letter: the first of the steps records it.
+        """
+        if step is Step.WORK:
+            if not await self._step_work(dropped):
+                return
+            step, dropped = Step.CHILDREN, None
+        if step is Step.CHILDREN:
+            if not await self._step_children(dropped):
+                return
+            dropped = None
+        await self._step_completion(dropped)
+
+    async def _step_work(self, dropped: str | None) -> bool:
+        """Step 1; False: the message was released, to be tried again."""
+        node = self._node
+        if self._outcome is None:
+            assert node.is_transaction, "only the work of a transaction is done in Step 1"
+            return await self._transact()
+        outcome = self._outcome
+        failure = dropped if dropped is not None else _failure(outcome)
+        await self._mark(WORK_DONE.weight, failure=failure)
+        return True
+
+    async def _transact(self) -> bool:
+        """What the code writes commits with the proof that it has."""
+        node, claim, engine = self._node, self._claim, self._engine
+        task: Any = node.task
+        inputs = await inputs_of(node, self._message, claim, engine)
+        made: list[Outcome] = []
+
+        def effects_of(value: str) -> tuple[Effect, ...]:
+            made.append(succeeded(self._flow.graph, node, value))
+            weight = WORK_DONE.weight
+            collate = self._collate(mark=weight, guid_add=weight, response=made[-1].encode())
+            return stay(LEG2), collate
+
+        try:
+            work = task.work(arguments(task, inputs, is_whole=self._message.is_entry), current_of(claim), engine)
+            receipt = await engine.transact(claim, work, effects_of)
+        except HoldfastError as error:
+            if not _is_users(error):
+                raise
+            outcome = await self._failed(error)
+        except Exception as error:
+            outcome = await self._failed(error)
+        else:
+            self._take(receipt)
+            self._outcome = made[-1]
+            return True
+        if outcome is None:
+            return False
+        self._outcome = outcome
+        await self._mark(WORK_DONE.weight, failure=_failure(outcome), response=outcome.encode())
+        return True
+
+    async def _step_children(self, dropped: str | None) -> bool:
+        """Step 2, which acknowledges the message unless it closed the job; whether it did."""
+        assert self._outcome is not None, "Step 2 comes after Step 1"
+        assert self._is_recorded, "Step 2 belongs to a GUID that was entered"
+        index = max(0, self._ordinal - 1)
+        head = Letterhead(
+            self._job,
+            self._flow.name,
+            self._flow.version,
+            self._claim.handler,
+            self._message.queue,
+            self._claim.priority,
+        )
+        settled = settle(self._flow.graph, self._node, self._dimension, index, self._outcome, head)
+        if self._may_go_on(settled):
+            settled = msgspec.structs.replace(settled, onward=True)
+        collated = await self._mark(CHILDREN_SPAWNED.weight, failure=dropped, settle=settled, acknowledge=True)
+        if collated.onward:
+            self._next = settled.children[0]
+        return collated.closed
+
+    def _may_go_on(self, settled: Settle) -> bool:
+        """Whether the first child may run here and now, in this message's row: no insert, no pick, no delete."""
+        claim, children = self._claim, settled.children
+        if not children or children[0].queue != claim.queue:
+            return False
+        return self._engine.may_keep(claim, self._hops, self._began)
+
+    async def _step_completion(self, dropped: str | None) -> None:
+        """Step 3: the completion task, and the end of the job with all that rides on it (ruling A11).
+
+        A letter that was dropped here died of the completion task, which is not run again.
+        """
+        records = await self._engine.store.flow_records(self._job)
+        view = await self._engine.store.get(self._job)
+        assert records is not None, "a job outlives its messages"
+        assert view is not None, "a job outlives its messages"
+        ending = job_ending(self._flow, self._job, records, cancelled=view.cancel_requested, dropped=dropped)
+        failure: str | None = None
+        if self._flow.completion is not None and dropped is None:
+            is_done, failure = await self._complete(ending, records.failures[0].error if records.failures else None)
+            if is_done:
+                return
+        error = dropped if dropped is not None else records.failures[0].error if records.failures else None
+        end = end_of(self._flow, ending, failure, error)
+        await self._mark(COMPLETION_DONE.weight, end=end, acknowledge=True)
+
+    async def _complete(self, ending: FlowJob, error: str | None) -> tuple[bool, str | None]:
+        """Run the completion task: whether that was all there is to do now, and how it failed for good."""
+        node, claim, engine = self._flow.completion, self._claim, self._engine
+        assert node is not None, "there is a completion task"
+        assert node.task is not None, "a completion task is a function"
+        task: Any = node.task
+        (name,) = task.signature.names
+        text = msgspec.json.encode({name: ending}).decode()
+        weight = COMPLETION_DONE.weight
+        try:
+            if not node.is_transaction:
+                await run_once(task, text, claim, engine)
+                return False, None
+            end = end_of(self._flow, ending, None, error)
+            collate = self._collate(mark=weight, guid_add=weight, end=end, acknowledge=True)
+            receipt = await engine.transact(
+                claim, task.work(text, current_of(claim), engine), lambda _: (stay(None), collate)
+            )
+            self._take(receipt)
+            return True, None
+        except HoldfastError as failure:
+            if not _is_users(failure):
+                raise
+            return await self._completion_failed(task, failure)
+        except Exception as failure:
+            return await self._completion_failed(task, failure)
+
+    async def _completion_failed(self, task: Any, error: Exception) -> tuple[bool, str | None]:
+        delay = retry_delay(task, self._claim, error, self._engine)
+        record = encode_error(error)
+        if delay is None:
+            return False, record
+        attempt = self._claim.attempt + 1
+        again = AdvanceExecution(
+            status=Status.RUNNABLE, step=LEG2, attempt=attempt, delay=delay, error=record, progress=False
+        )
+        await self._engine.commit(self._claim, again)
+        return True, None
+
+
+def _failure(outcome: Outcome) -> str | None:
+    """The error that fails the job: one that no edge takes (ruling A8)."""
+    return outcome.error if outcome.is_unhandled else None
+
+
+def _is_users(error: HoldfastError) -> bool:
+    return not isinstance(error, StoreError)
