@@ -117,6 +117,10 @@ async def test_jobs_and_runs_are_drawn(shop: Shop, pages: httpx.AsyncClient) -> 
     async def half(number: int) -> float:
         return 1 / (number % 5)
 
+    @flow.hook(name="sign", after=show, signal="signature <b>")
+    async def sign(paper: str, name: str) -> str:
+        return paper + name
+
     await shop.app.register()
     job: Any = await flow.start(4)
     run: Any = await half.start(range(12))
@@ -125,6 +129,8 @@ async def test_jobs_and_runs_are_drawn(shop: Shop, pages: httpx.AsyncClient) -> 
     text = await shown(pages, f"/executions/{job.id}")
     for wanted in ("double", "&lt;i&gt;8", "children spawned", "Semaphore"):
         assert wanted in text, wanted
+    assert 'value="signature &lt;b&gt;"' in text  # what its hook waits for, ready to be sent
+    assert re.search(r"<th[^>]*>Since</th>.*<td>work</td>.*<time ", text, re.DOTALL)
     assert "flow" in await shown(pages, "/flows/flow")
     text = await shown(pages, f"/executions/{run.id}")
     for wanted in ("ZeroDivisionError", "Run them again", "committed in order"):

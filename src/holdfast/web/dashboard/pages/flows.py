@@ -54,7 +54,10 @@ async def job_of(page: Page, view: ExecutionView) -> dict[str, Any]:
     if records is None:
         return {}
     picture = picture_of(records, page.site.find_flow(view.name, view.version))
+    messages = (await page.store.browse(ExecutionFilter(kind="message", parent=view.promise), LINES)).items
     return {
+        "since": {str(shapes.id_of(found)): found.updated_at for found in messages},
+        "awaits": sorted({name for found in messages for name in found.awaits or ()}),
         "picture": picture,
         "diagram": diagram_of(picture.graph, picture) if picture.graph.nodes else None,
         "lines": picture.activities[:LINES],
