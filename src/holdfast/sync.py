@@ -61,8 +61,8 @@ class SyncHandle(Generic[ResultT]):
     def signal(self, name: str, payload: object = None, *, dedup_key: str | None = None) -> Delivery:
         return self._app.run(self.handle.signal(name, payload, dedup_key=dedup_key))
 
-    def cancel(self, *, cascade: bool = False, force: bool = False) -> Status:
-        return self._app.run(self.handle.cancel(cascade=cascade, force=force))
+    def cancel(self, *, reason: str | None = None, cascade: bool = False, force: bool = False) -> Status:
+        return self._app.run(self.handle.cancel(reason=reason, cascade=cascade, force=force))
 
     def pause(self) -> None:
         self._app.run(self.handle.pause())

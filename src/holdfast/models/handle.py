@@ -31,6 +31,7 @@ ResultT = TypeVar("ResultT", covariant=True)
 T = TypeVar("T")
 
 SIGNAL_NAME_MAX_CHARS = 200
+REASON_MAX_CHARS = 1_000
 DEDUP_KEY_MAX_CHARS = 255
 FORK_ENTROPY_BYTES = 16
 BATCH = "batch"
@@ -148,19 +149,22 @@ class Handle(Generic[ResultT]):
             raise SignalRefusedError(f"there is no execution {self.label} to take the signal {name!r}")
         return answer
 
-    async def cancel(self, *, cascade: bool = False, force: bool = False) -> Status:
+    async def cancel(self, *, reason: str | None = None, cascade: bool = False, force: bool = False) -> Status:
         """End it as cancelled: at once if nobody works on it, else after its current step.
 
         `cascade` takes all its descendants along. A workflow is asked, and cleans up first; `force` ends what nobody
         works on as it stands, without: for a run that is stranded, or was moved elsewhere. An execution that has ended
-        stays as it is. The status it has now.
+        stays as it is. The first `reason` is kept, and reaches the body as the text of `Cancelled`. The status it has
+        now.
         """
+        if reason is not None and (not is_text(reason) or not reason or len(reason) > REASON_MAX_CHARS):
+            raise InvalidArgumentError(f"a reason has 1 to {REASON_MAX_CHARS} characters, not {reason!r:.100}")
         promise = await self.newest()
         store = await self._connection.store()
         if force and not cascade:
             view = await store.get(promise.to_bytes())
             cascade = view is not None and view.kind == BATCH  # nobody else would end its chunks
-        (status,) = await store.cancel([promise.to_bytes()], cascade=cascade, force=force)
+        (status,) = await store.cancel([promise.to_bytes()], cascade=cascade, reason=reason, force=force)
         if status is None:
             raise self._unknown()
         return status

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from holdfast import Cancelled, Context, Handle, RetryPolicy, Status, TaskCancelled
-from holdfast.core.errors import ExecutionCancelledError
+from holdfast.core.errors import ExecutionCancelledError, InvalidArgumentError
 from tests.models.workflow.kit import Gate, Rig
 
 COLD = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
@@ -57,6 +58,34 @@ async def test_a_cancel_is_raised_at_the_wait_and_clean_up_is_durable(rig: Rig, 
         "InvokeStarted root.3 attempt=1",
         'InvokeCompleted root.3 Ok("second refunded") attempt=1',
         "ExecutionCancelled cancelled",
+    ]
+
+
+async def test_the_first_reason_of_a_cancel_is_kept_and_reaches_the_body(rig: Rig) -> None:
+    heard: list[str] = []
+
+    @rig.app.workflow
+    async def order(ctx: Context) -> None:
+        try:
+            await ctx.signal("approval", bool)
+        except Cancelled as cancelled:
+            heard.append(str(cancelled))
+            raise
+
+    handle = await order.start()
+    await rig.run()
+    untyped: Any = handle
+    for bad in ("", "nul \0", "half \ud800", 7, "long" * 1000):
+        with pytest.raises(InvalidArgumentError, match="a reason has"):
+            await untyped.cancel(reason=bad)
+    await handle.cancel(reason="out of stock")
+    await handle.cancel(reason="closing time")
+    await rig.run()
+    assert heard == ["out of stock"]
+    lines = await rig.lines(handle)
+    assert [line for line in lines if "ancel" in line] == [
+        "CancelRequested out of stock",
+        "ExecutionCancelled out of stock",
     ]
 
 

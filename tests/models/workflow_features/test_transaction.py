@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Context, RetryPolicy, Status
 from holdfast.core import crashpoints
-from holdfast.core.errors import CallNotAllowedError, ConfigurationError, ExecutionFailedError
+from holdfast.core.errors import CallNotAllowedError, ConfigurationError, ExecutionFailedError, InvalidArgumentError
 from holdfast.store.values import QueueRoom
 from holdfast.testing.stores import PostgresStores, SqliteStores
 from tests.models.workflow.kit import Rig
@@ -86,8 +86,13 @@ async def test_its_writes_and_its_result_are_one_commit(rig: Rig) -> None:
     @rig.app.workflow
     async def pay(ctx: Context) -> int:
         first: int = await add(3)
-        second: int = await add(4)
+        second: int = await ctx.transaction(add, 4)
+        with pytest.raises(InvalidArgumentError, match=r"@app\.transaction"):
+            ctx.transaction(no_transaction)
         return first + second
+
+    @rig.app.task
+    async def no_transaction() -> None: ...
 
     handle = await pay.start()
     assert await rig.result(handle) == 7

@@ -27,6 +27,7 @@ from holdfast.models.workflow.join_set import JoinSet
 from holdfast.models.workflow.operation import OwnedOperation
 from holdfast.models.workflow.promise import CallPromise, Combination, Completed, Promise, SignalPromise, TimerPromise
 from holdfast.models.workflow.session import Session
+from holdfast.models.workflow.transaction import Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,6 +79,14 @@ class Context:
         callee = MachineCallee(definition_of(machine), Options(**options))
         text = callee.encode(state, self._limit)
         return CallPromise(self._session, self._session.invoke(callee, text), callee)
+
+    def transaction(self, callee: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Promise[T]:
+        """Begin a call of a transaction (`@app.transaction`): the same as calling it, and refused for anything else."""
+        if not isinstance(callee, Transaction):
+            raise InvalidArgumentError(
+                f"ctx.transaction takes a function declared with @app.transaction, not {callee!r:.100}"
+            )
+        return self.invoke(callee, *args, **kwargs)
 
     def http(
         self,
