@@ -16,6 +16,7 @@ from holdfast.core.errors import InvalidArgumentError, NotFoundError
 from holdfast.models.batch.definition import KIND as BATCH
 from holdfast.models.batch.definition import BatchRegistry
 from holdfast.models.connection import Connection
+from holdfast.models.flow.flow import KIND as FLOW
 from holdfast.models.handle import Handle
 from holdfast.models.machine.definition import KIND as MACHINE
 from holdfast.models.machine.registry import MachineRegistry
@@ -119,7 +120,7 @@ def named_row(
         unique_scope=unique_scope,
         attributes=options.encoded_attributes(),
         idempotency_key=key,
-        cleans_up=definition.kind in (WORKFLOW, BATCH),
+        cleans_up=definition.kind in (WORKFLOW, BATCH, FLOW),
         deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
     )
 

@@ -489,7 +489,7 @@ async def test_a_cancelled_job_closes_without_running_user_code(rig: Rig) -> Non
     for handle in (parked, queued, fresh):
         with pytest.raises(ExecutionCancelledError):
             await handle.result()
-    assert ran - before == {"report cancelled": 2}
+    assert ran - before == {"report cancelled": 3}
     assert (await state_of(rig, queued)).semaphore == 0
 
 

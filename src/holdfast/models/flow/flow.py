@@ -350,7 +350,8 @@ class Flow:
             raise InvalidArgumentError(
                 f"{self.name} is a flow, whose activities run side by side: it takes no partition_key"
             )
-        return function_row(self, KIND, promise, text, fingerprint(text), options, key, value=text)
+        row = function_row(self, KIND, promise, text, fingerprint(text), options, key, value=text)
+        return msgspec.structs.replace(row, cleans_up=True)
 
     def first_state(self, text: str) -> str:
         return text

@@ -60,10 +60,10 @@ class FlowRunner:
 
 
 async def _begin(flow: Flow, claim: ExecutionClaim, engine: Engine) -> None:
-    """The job's row, its semaphore and the Leg1 messages of its entries commit together (ruling A8)."""
-    if claim.cancel_requested:
-        await engine.commit(claim, AdvanceExecution(status=Status.CANCELLED))
-        return
+    """The job's row, its semaphore and the Leg1 messages of its entries commit together (ruling A8).
+
+    Of one that is cancelled too: its messages close it, and its completion task runs (ruling A11).
+    """
     try:
         flow.signature.decode(claim.state)
     except HoldfastError as error:

@@ -122,6 +122,7 @@ class _Batch:
         receipt = Receipt(True, None, cancel_requested == 1)
         self.receipts.append(receipt)
         added = 0
+        opened: OpenJob | None = None
         for effect in effects[1:]:
             if isinstance(effect, Collate):
                 self._add_collation(commit.claim, effect, receipt)
@@ -140,13 +141,14 @@ class _Batch:
                 self._continued.append(continuing.Continued(row, commit.claim.promise, effect.row))
                 receipt.successor = effect.row.promise
             elif isinstance(effect, OpenJob):
-                if not cancel_requested:  # a cancel that overtook this commit: the job does not begin
-                    self._opened_jobs.append((row, effect))
+                opened = effect
             elif isinstance(effect, SpawnExecutions) and (not cancel_requested or fence[10]):
                 self._spawns.append((receipt, fence, effect))
             elif isinstance(effect, BATCH_EFFECTS):
                 self._items.append((commit.claim, effect))
         receipt.status = self._advance(receipt, fence, advance, commit.claim.cancel_requested, added)
+        if opened is not None and receipt.status is Status.DELEGATED:  # not if a cancel has overtaken it
+            self._opened_jobs.append((row, opened))
 
     def _add_collation(self, claim: ExecutionClaim, effect: Collate, receipt: Receipt) -> None:
         assert claim.parent_row is not None, "a message belongs to a job"
