@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.store.flows import JobRecords, Look, LookKey
+from holdfast.store.flows import Closing, ClosingKey, JobRecords, Look, LookKey
 
 
 class FlowLedger(Protocol):
@@ -14,6 +14,9 @@ class FlowLedger(Protocol):
 
     async def flow_arrived(self, job: int, activity: str, dimension: str) -> dict[str, str | None]:
         """What a join has got: the value of each of its sources, None of one that was skipped."""
+
+    async def flow_closing(self, keys: Sequence[ClosingKey]) -> list[Closing]:
+        """What Step 3 needs to know of these jobs, in one read."""
 
     async def flow_records(self, job: bytes) -> JobRecords | None:
         """All ledgers, semaphores and messages of a job; None: there is no such execution."""

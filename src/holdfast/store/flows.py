@@ -106,6 +106,30 @@ class Look(Struct, frozen=True, gc=False):
     response: str | None
 
 
+class ClosingKey(Struct, frozen=True, gc=False):
+    """A job that its last message has closed, and the activities whose answers are wanted; None: of all."""
+
+    job: int
+    activities: tuple[str, ...] | None
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """What one GUID of an activity answered."""
+
+    activity: str
+    dimension: str
+    ordinal: int
+    response: str
+
+
+class Closing(Struct, frozen=True, gc=False):
+    """All that the end of a job needs; the answers in the order in which they came to be, and maybe others too."""
+
+    cancel_requested: bool
+    error: str | None  # of the activity that failed first
+    answers: list[Answer]
+
+
 class ActivityView(Struct, frozen=True, gc=False):
     activity: str
     dimension: str

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Raw
 
 from holdfast.core.codec import decode_error
-from holdfast.core.collation import Dimension, GuidLedger, Step
-from holdfast.core.identity import PromiseId
+from holdfast.core.collation import Dimension
+from holdfast.core.identity import id_text
 from holdfast.core.status import Status
 from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.job import FlowJob
 from holdfast.models.flow.outcome import read_outcome
-from holdfast.store.flows import EndJob, JobRecords
+from holdfast.store.flows import Answer, Closing, EndJob
 
 
-def job_ending(flow: Flow, job: bytes, records: JobRecords, *, cancelled: bool, dropped: str | None) -> FlowJob:
+def wanted_answers(flow: Flow) -> tuple[str, ...] | None:
+    """The activities whose answers the end of a job needs; None: all, for the completion task is given them."""
+    return None if flow.completion is not None else tuple(leaf.name for leaf in flow.graph.leaves)
+
+
+def job_ending(flow: Flow, job: bytes, closing: Closing, *, dropped: str | None) -> FlowJob:
     """Cancelled if that was asked for, failed if an activity failed for good, else done."""
-    error = dropped if dropped is not None else records.failures[0].error if records.failures else None
-    status = Status.CANCELLED if cancelled else Status.DONE if error is None else Status.FAILED
+    error = dropped if dropped is not None else closing.error
+    status = Status.CANCELLED if closing.cancel_requested else Status.DONE if error is None else Status.FAILED
     return FlowJob(
-        id=str(PromiseId.from_bytes(job)),
+        id=id_text(job),
         flow=flow.name,
         status=status,
         error=None if error is None else decode_error(error),
-        answers=_answers(records),
+        answers=_answers(closing.answers),
     )
 
 
@@ -46,13 +51,12 @@ def _result(flow: Flow, answers: Mapping[str, Raw]) -> str:
     return msgspec.json.encode({leaf.name: answers[leaf.name] for leaf in leaves if leaf.name in answers}).decode()
 
 
-def _answers(records: JobRecords) -> dict[str, Raw]:
+def _answers(answers: Sequence[Answer]) -> dict[str, Raw]:
+    """Of an activity that ran several times, the last."""
     last: dict[str, tuple[tuple[tuple[tuple[str, int], ...], int], Raw]] = {}
-    for guid in records.guids:
-        if guid.response is None or not GuidLedger(guid.ledger).is_marked(Step.WORK):
-            continue
-        value = read_outcome(guid.response).value
-        place = (Dimension.parse(guid.dimension).path, guid.ordinal)
-        if value is not None and (guid.activity not in last or last[guid.activity][0] <= place):
-            last[guid.activity] = (place, Raw(value.encode()))
+    for answer in answers:
+        value = read_outcome(answer.response).value
+        place = (Dimension.parse(answer.dimension).path, answer.ordinal)
+        if value is not None and (answer.activity not in last or last[answer.activity][0] <= place):
+            last[answer.activity] = (place, Raw(value.encode()))
     return {name: value for name, (_, value) in last.items()}

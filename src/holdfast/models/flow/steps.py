@@ -12,14 +12,14 @@ from holdfast.core.errors import HoldfastError, StoreError
 from holdfast.core.status import Status
 from holdfast.models.flow.attempts import Attempts
 from holdfast.models.flow.delivery import stay
-from holdfast.models.flow.ending import end_of, job_ending
+from holdfast.models.flow.ending import end_of, job_ending, wanted_answers
 from holdfast.models.flow.job import FlowJob
 from holdfast.models.flow.message import Letterhead
 from holdfast.models.flow.outcome import Outcome, succeeded
 from holdfast.models.flow.settling import settle
 from holdfast.models.flow.work import arguments, current_of, inputs_of, retry_delay, run_once
 from holdfast.store.effects import AdvanceExecution, Effect
-from holdfast.store.flows import LEG2, Settle
+from holdfast.store.flows import LEG2, ClosingKey, Settle
 from holdfast.store.values import NewExecution
 
 
@@ -119,17 +119,15 @@ class Steps(Attempts):
 
         A letter that was dropped here died of the completion task, which is not run again.
         """
-        records = await self._engine.store.flow_records(self._job)
-        view = await self._engine.store.get(self._job)
-        assert records is not None, "a job outlives its messages"
-        assert view is not None, "a job outlives its messages"
-        ending = job_ending(self._flow, self._job, records, cancelled=view.cancel_requested, dropped=dropped)
+        key = ClosingKey(self._job_row, wanted_answers(self._flow))
+        closing = await self._looking.closing(self._engine.store, key)
+        ending = job_ending(self._flow, self._job, closing, dropped=dropped)
         failure: str | None = None
         if self._flow.completion is not None and dropped is None:
-            is_done, failure = await self._complete(ending, records.failures[0].error if records.failures else None)
+            is_done, failure = await self._complete(ending, closing.error)
             if is_done:
                 return
-        error = dropped if dropped is not None else records.failures[0].error if records.failures else None
+        error = dropped if dropped is not None else closing.error
         end = end_of(self._flow, ending, failure, error)
         await self._mark(COMPLETION_DONE.weight, end=end, acknowledge=True)
 

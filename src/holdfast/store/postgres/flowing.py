@@ -9,7 +9,10 @@ from holdfast.core.status import Status
 from holdfast.store.flows import (
     CLOSE,
     ActivityView,
+    Answer,
     ArrivalView,
+    Closing,
+    ClosingKey,
     FailureView,
     GuidView,
     JobRecords,
@@ -41,6 +44,21 @@ class Flowing(Ledger):
             return {
                 row[0]: row[1] for row in await connection.fetch(self._sql["flow_arrived"], job, activity, dimension)
             }
+
+    async def flow_closing(self, keys: Sequence[ClosingKey]) -> list[Closing]:
+        names: list[str] | None = []
+        for key in keys:
+            names = None if names is None or key.activities is None else [*names, *key.activities]
+        async with self._connections.any("read how jobs end") as connection:
+            rows = await connection.fetch(
+                self._sql["flow_closing"], [key.job for key in keys], None if names is None else list(set(names))
+            )
+        closings: dict[int, Closing] = {}
+        for at, cancelled, error, *answer in rows:
+            closing = closings.setdefault(at, Closing(cancelled, error, []))
+            if answer[0] is not None:
+                closing.answers.append(Answer(*answer))
+        return [closings[at] for at in range(1, len(keys) + 1)]
 
     async def flow_records(self, job: bytes) -> JobRecords | None:
         async with (

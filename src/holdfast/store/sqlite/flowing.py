@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.core.clock import to_datetime
 from holdfast.store.flows import (
     CLOSE,
     ActivityView,
+    Answer,
     ArrivalView,
+    Closing,
+    ClosingKey,
     FailureView,
     GuidView,
     JobRecords,
@@ -19,12 +22,14 @@ from holdfast.store.flows import (
     MessageView,
     SemaphoreView,
 )
-from holdfast.store.sqlite.rows import STATUS, Row
+from holdfast.store.sqlite.rows import STATUS, Row, names_json
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
 
 T = TypeVar("T")
 Db = sqlite3.Connection
+
+_SHORT_GUIDS: Final = 100  # the answers of a job with more of them are not read on the caller's thread
 
 
 class Flowing:
@@ -46,6 +51,11 @@ class Flowing:
         where = (job, activity, dimension)
         return self._read_now(lambda db: dict(db.execute(SQL["flow_arrived"], where).fetchall()))
 
+    async def flow_closing(self, keys: Sequence[ClosingKey]) -> list[Closing]:
+        if self._read_now(lambda db: any(_is_long(db, key.job) for key in keys)):
+            return await self._read(lambda db: [_closing(db, key) for key in keys])
+        return self._read_now(lambda db: [_closing(db, key) for key in keys])
+
     async def flow_records(self, job: bytes) -> JobRecords | None:
         return await self._read(lambda db: _records(db, job))
 
@@ -64,6 +74,16 @@ def _look(db: Db, key: LookKey) -> Look | None:
     return Look(
         step, state, STATUS[status], cancelled == 1, semaphore or 0, ledger or 0, guid_ledger, ordinal, response
     )
+
+
+def _is_long(db: Db, job: int) -> bool:
+    return db.execute(SQL["flow_is_long"], (job, _SHORT_GUIDS)).fetchone() is not None
+
+
+def _closing(db: Db, key: ClosingKey) -> Closing:
+    cancelled, error = db.execute(SQL["flow_closing"], (key.job,)).fetchone()
+    names = None if key.activities is None else names_json(key.activities)
+    return Closing(cancelled == 1, error, [Answer(*row) for row in db.execute(SQL["flow_answers"], (key.job, names))])
 
 
 def _records(db: Db, job: bytes) -> JobRecords | None:

@@ -30,6 +30,16 @@ order by k.at
 select source, value from {schema}.arrivals
 where job_id = $1 and activity = $2 and dimension = $3 order by seq
 
+-- The answers are of what has had its Step 1; a job without any is one row.
+-- name: flow_closing
+select k.at, j.cancel_requested, f.error, g.activity, g.dimension, g.ordinal, g.response
+from unnest($1::bigint[]) with ordinality k(job, at)
+join {schema}.executions j on j.id = k.job
+left join lateral (select error from {schema}.failures where job_id = k.job order by seq limit 1) f on true
+left join {schema}.guids g on g.job_id = k.job and g.response is not null and g.ledger / 10000000000 % 10 = 1
+  and ($2::text[] is null or g.activity = any ($2))
+order by k.at, g.seq
+
 -- name: flow_id
 select id from {schema}.executions where promise = $1
 

@@ -94,6 +94,21 @@ where m.id = ?1;
 select source, value from arrivals
 where job_id = ? and activity = ? and dimension = ? order by rowid;
 
+-- Whether a job has more than so many GUIDs.
+-- name: flow_is_long
+select 1 from guids where job_id = ? limit 1 offset ?;
+
+-- name: flow_closing
+select cancel_requested, (select f.error from failures f where f.job_id = executions.id order by f.rowid limit 1)
+from executions where id = ?;
+
+-- Of what has had its Step 1.
+-- name: flow_answers
+select activity, dimension, ordinal, response from guids
+where job_id = ?1 and response is not null and ledger / 10000000000 % 10 = 1
+  and (?2 is null or activity in (select value from json_each(?2)))
+order by rowid;
+
 -- name: flow_id
 select id from executions where promise = ?;
 
