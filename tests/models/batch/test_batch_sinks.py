@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from typing import Any
 
 import pytest
 
 from holdfast import Skip
 from holdfast.core.errors import DefinitionError, ExecutionStrandedError
+from holdfast.core.identity import PromiseId
 from holdfast.models.batch import coordinator
 from holdfast.models.batch.items import BatchItem
-from holdfast.store.sqlite import SqliteStore
+from holdfast.models.options import Options
+from holdfast.store.batches import NewChunk, TakeIn
 from tests.engine.rig import Rig
-from tests.models.batch.kit import NO_RETRY, committed
+from tests.models.batch.kit import NO_RETRY, committed, landed, make_transactional, prepare
 
 
 async def test_a_sink_gets_every_item_in_order_with_its_value(rig: Rig) -> None:
@@ -103,61 +104,25 @@ async def test_a_sink_that_keeps_failing_strands_the_run_which_goes_on_when_resu
     assert (await run.result()).succeeded == 5
 
 
-def make_transactional(rig: Rig, before: list[int]) -> Any:
-    """A sink that writes seqs into a table of its own; `before` hears of each call, and may hold it up."""
-
-    def write(db: sqlite3.Connection, items: list[BatchItem[int]]) -> None:
-        before.append(items[0].seq)
-        db.executemany("insert into landed values (?, ?)", [(item.seq, item.value) for item in items])
-
-    async def write_async(connection: Any, items: list[BatchItem[int]]) -> None:
-        before.append(items[0].seq)
-        rows = [(item.seq, item.value) for item in items]
-        await connection.executemany("insert into pg_temp_landed values ($1, $2)", rows)
-
-    return write if rig.stores.backend == "sqlite" else write_async
-
-
-async def prepare(rig: Rig) -> None:
-    if isinstance(rig.stores.store, SqliteStore):
-        with sqlite3.connect(rig.stores.store._path) as db:
-            db.execute("create table landed (seq integer, value integer)")
-        db.close()
-    else:
-        async with rig.stores.store._connections.any("prepare") as connection:  # type: ignore[attr-defined]
-            await connection.execute("drop table if exists pg_temp_landed")
-            await connection.execute("create table pg_temp_landed (seq int, value int)")
-
-
-async def landed(rig: Rig) -> list[tuple[int, int]]:
-    if isinstance(rig.stores.store, SqliteStore):
-        db = sqlite3.connect(rig.stores.store._path)
-        found = db.execute("select seq, value from landed order by rowid").fetchall()
-        db.close()
-        return found
-    async with rig.stores.store._connections.any("look") as connection:  # type: ignore[attr-defined]
-        return [tuple(row) for row in await connection.fetch("select seq, value from pg_temp_landed order by ctid")]
-
-
 async def test_a_transactional_sink_has_every_item_once_and_in_order(rig: Rig) -> None:
-    await prepare(rig)
+    await prepare(rig.stores)
     called: list[int] = []
 
-    @rig.app.batch(sink=make_transactional(rig, called), transactional=True, chunk=6)
+    @rig.app.batch(sink=make_transactional(rig.stores, called), transactional=True, chunk=6)
     async def double(number: int) -> int:
         return number * 2
 
     run = await double.start(range(40))
     await rig.run()
     assert (await run.result()).succeeded == 40
-    assert await landed(rig) == [(number, number * 2) for number in range(40)]
+    assert await landed(rig.stores) == [(number, number * 2) for number in range(40)]
     assert called[0] == 0
 
 
 async def test_what_a_failing_transactional_sink_wrote_is_undone(rig: Rig) -> None:
-    await prepare(rig)
+    await prepare(rig.stores)
     called: list[int] = []
-    write = make_transactional(rig, called)
+    write = make_transactional(rig.stores, called)
 
     def fails_once(connection: Any, items: list[BatchItem[int]]) -> None:
         write(connection, items)
@@ -177,11 +142,11 @@ async def test_what_a_failing_transactional_sink_wrote_is_undone(rig: Rig) -> No
 
     run = await double.start(range(10))
     await rig.run()
-    assert await landed(rig) == []
+    assert await landed(rig.stores) == []
     await rig.advance(2)
     await rig.run()
     assert (await run.result()).succeeded == 10
-    assert await landed(rig) == [(number, number * 2) for number in range(10)]
+    assert await landed(rig.stores) == [(number, number * 2) for number in range(10)]
 
 
 async def test_a_transactional_sink_of_the_wrong_form_strands_the_run(rig: Rig) -> None:
@@ -207,3 +172,27 @@ def test_a_transactional_batch_needs_a_sink(rig: Rig) -> None:
         @rig.app.batch(transactional=True)
         async def work(number: int) -> int:
             return number
+
+
+async def test_what_waits_behind_is_not_read_before_its_time(rig: Rig) -> None:
+    """Items that were fed and not dispatched yet lie behind those that go to the sink, and to whoever follows."""
+    seen: list[int] = []
+    fed = asyncio.Event()
+
+    @rig.app.batch(name="fed", chunk=4, sink=lambda items: seen.extend(item.seq for item in items))
+    async def work(number: int) -> int:
+        if number == 3:
+            # As another process would, while the last item runs: the run's row has no turn in between.
+            taken = TakeIn(chunks=(NewChunk(4, 2, "[4,5]"),), closes=True)
+            fed.set() if (await store.feed_batch(run.id.to_bytes(), 4, taken)).accepted else None
+        return number
+
+    store = await rig.store()
+    row = work.row(PromiseId.of("fed", "k"), '{"source":"feed"}', Options(), "k")
+    await store.start_batch(row, TakeIn(chunks=(NewChunk(0, 4, "[0,1,2,3]"),)))
+    run = rig.app.batch_run("fed", key="k")
+    await rig.once()
+    await rig.run()
+    assert fed.is_set()
+    assert seen == list(range(6))
+    assert (await run.result()).total == 6

@@ -123,6 +123,8 @@ def kept_inputs(chunk: ChunkView) -> dict[int, Raw]:
 
 def items_of(chunk: ChunkView, start: int, stop: int, result: object = Any) -> Iterator[BatchItem[Any]]:
     """The terminal items of [start, stop) that this chunk holds, in seq order."""
+    if chunk.first >= stop:
+        return  # it was read along with others, and may not even be dispatched
     assert chunk.states is not None, "a chunk is read with its states, and has them once it was dispatched"
     notes = read_notes(chunk.notes)
     results = read_results(chunk.results, chunk.count) if chunk.results is not None else None
