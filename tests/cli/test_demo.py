@@ -77,7 +77,7 @@ def test_the_demo_in_a_terminal_draws_bars(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_process_behind(folder: Path, number: signal.Signals) -> None:
-    command = [*HOLDFAST, "demo", "--orders", "100"]
+    command = [*HOLDFAST, "demo", "--orders", "5000"]  # many more than it gets to before it is interrupted
     with Terminal(command, folder=folder, extra={"TMPDIR": str(folder)}) as terminal:
         terminal.wait_for("awaiting_signal")
         os.kill(terminal.process.pid, number)

@@ -160,7 +160,7 @@ async def test_a_worker_stops_while_the_store_is_away(rig: Rig, monkeypatch: pyt
         faulty.check = away
         slow.release.set()
         await asked.wait()
-        await other.stop(worker)
+        await other.stop(worker, 0.05)
         await working
         faulty.check = None
         view = await rig.view(handle)

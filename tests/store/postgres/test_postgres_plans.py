@@ -352,5 +352,5 @@ async def test_stranded_runs_are_found_by_their_index(watched: Watched) -> None:
     await fill(watched, "stranded", "stranded", count=BATCH)
     (page,) = await watched.call("retry_stranded", "default", [HANDLER], ["new"], 10, 0)
     assert (page["retried"], page["following"] is None) == (0, False)
-    assert watched.indexes() == {"executions_idle", "executions_pkey"}
+    assert watched.indexes() == {"executions_stranded"}
     assert watched.widest() <= BATCH
