@@ -4,7 +4,8 @@
 - `SqliteStores` (a file in a given folder) and `PostgresStores` (a schema of this process, emptied by `reset`).
 
 Every ledger made here has the *transition guard*: a trigger, generated from `core.status.LEGAL`, that raises on an
-illegal change of status. So every test of the project checks every statement that it reaches.
+illegal change of status, and guards of the ledgers of flows. So every test of the project checks every statement that
+it reaches.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+
+import asyncpg
 import pytest
 
 from holdfast import Status
@@ -47,3 +50,23 @@ async def test_a_job_is_sound_before_it_begins_and_after_it_ends(rig: Rig) -> No
         Status.DONE,
     ]
     assert await audit_flows(await rig.store()) == []
+
+
+REFUSED = {
+    "the ledger of an activity went back": "update activities set ledger = ledger - 1 where activity = 'first'",
+    "the record of a GUID went back": "update guids set ledger = ledger - 1 where activity = 'first'",
+    "a second one closed the job": "update guids set ledger = ledger + 100000000000 where activity = 'first'",
+    "left 0": "update semaphores set status = 1 where activity = ''",
+    "check": "update activities set ledger = ledger + 9000000000 where activity = 'first'",
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+async def test_every_write_of_every_test_is_guarded(rig: Rig, reason: str) -> None:
+    """Rule A, sections 9.1 and 9.3, at each commit and not only at rest; digits are checked by the schema itself."""
+    handle = await declare(rig).start(1)
+    await handle.signal("go", 1)
+    await rig.run()
+    assert await handle.status() is Status.DONE
+    with pytest.raises((sqlite3.IntegrityError, asyncpg.PostgresError), match=f"(?i){reason}"):
+        await sql(rig.stores, REFUSED[reason], guarded=True)
