@@ -12,7 +12,7 @@ class ActiveClaims:
     """At most one claim of a row is alive here; a newer pick of the same row displaces the older."""
 
     def __init__(self) -> None:
-        self._claims: dict[int, ExecutionClaim] = {}
+        self.living: dict[int, ExecutionClaim] = {}  # by row
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self.by_queue: Counter[str] = Counter()
 
@@ -20,10 +20,10 @@ class ActiveClaims:
         return len(self._tasks)
 
     def add(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
-        displaced = self._claims.get(claim.row)
+        displaced = self.living.get(claim.row)
         if displaced is not None:  # its lease was lost; whatever it still commits is fenced
             self._tasks[id(displaced)].cancel()
-        self._claims[claim.row] = claim
+        self.living[claim.row] = claim
         self._tasks[id(claim)] = task
         self.by_queue[claim.queue] += 1
 
@@ -33,22 +33,22 @@ class ActiveClaims:
             self._tasks[id(claim)] = task
 
     def remove(self, claim: ExecutionClaim) -> None:
-        if self._claims.get(claim.row) is claim:
-            del self._claims[claim.row]
+        if self.living.get(claim.row) is claim:
+            del self.living[claim.row]
         if self._tasks.pop(id(claim), None) is not None:
             self.by_queue[claim.queue] -= 1
 
     def is_alive(self, claim: ExecutionClaim) -> bool:
-        return self._claims.get(claim.row) is claim
+        return self.living.get(claim.row) is claim
 
     def rows(self) -> list[int]:
-        return list(self._claims)
+        return list(self.living)
 
     def tasks(self) -> list[asyncio.Task[None]]:
         return list(self._tasks.values())
 
     def disown_all(self) -> None:
         """The worker's lease is gone: nothing here is ours any more."""
-        self._claims.clear()
+        self.living.clear()
         for task in self._tasks.values():
             task.cancel()

@@ -68,7 +68,9 @@ class Committer:
     def commit(self, claim: ExecutionClaim, effects: tuple[Effect, ...]) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self._loop.create_future()
         self._waiting.append((Commit(claim, effects), future))
-        if self._at_once < AT_ONCE_MOST and len(self._active) == 1 and not self._armed and self._flushing is None:
+        if self._armed or self._flushing is not None:
+            return future  # it goes with what is waiting already
+        if self._at_once < AT_ONCE_MOST and len(self._active) == 1:
             # Nobody else is at work who could share it.
             self._at_once += 1
             self._kick()
@@ -131,9 +133,10 @@ class Committer:
         batch: list[Waiting] = []
         taken = self._waiting[: self._flush_most]
         self._waiting = self._waiting[self._flush_most :]
-        is_alive = self._active.is_alive
+        living = self._active.living
         for waiting in taken:
-            if is_alive(waiting[0].claim):
+            claim = waiting[0].claim
+            if living.get(claim.row) is claim:
                 batch.append(waiting)
             elif not waiting[1].done():
                 waiting[1].set_result(FENCED)

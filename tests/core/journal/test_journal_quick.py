@@ -51,6 +51,7 @@ operations = st.one_of(
     st.tuples(st.just("complete"), children, st.integers(0, 3), values),
     st.tuples(st.just("fail"), children, st.integers(0, 3)),
     st.tuples(st.just("wait"), st.lists(children, max_size=2).map(tuple), kinds),
+    st.tuples(st.just("ran"), children, values),
     st.tuples(st.just("resume")),
     st.tuples(st.just("cancel")),
     st.tuples(st.just("finish")),
@@ -67,7 +68,8 @@ call = st.builds(
     texts,
     values,
 )
-histories = st.lists(st.one_of(call, operations.map(lambda operation: [operation])), max_size=12)
+call_at_once = st.builds(lambda begun, value: [*begun[:2], ("ran", begun[1][1][0], value)], call, values)
+histories = st.lists(st.one_of(call, call_at_once, operations.map(lambda operation: [operation])), max_size=12)
 
 
 def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, stamp: Stamp) -> tuple[Way, Way]:
@@ -95,6 +97,15 @@ def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, 
         case ("wait", tuple(ids), kind):
             event = ExecutionAwaiting(waiting_on=ids, kind=kind, **when)  # type: ignore[arg-type]
             return lambda: quick.wait(quickly, stamp, Waiting(kind, ids)), lambda: slowly.append(event)  # type: ignore[arg-type]
+        case ("ran", str(promise_id), bytes(value)):
+            begun, result = Stamp(stamp.us + 1), Ok(Raw(value))
+
+            def ran() -> None:
+                slowly.append(InvokeStarted(slowly.length, begun.moment, promise_id, 1))
+                slowly.append(InvokeCompleted(slowly.length, stamp.moment, promise_id, result, 1))
+                slowly.append(ExecutionResumed(slowly.length, stamp.moment))
+
+            return lambda: quick.ran(quickly, begun, stamp, promise_id, value), ran
         case ("resume",):
             event = ExecutionResumed(**when)  # type: ignore[arg-type]
             return lambda: quick.resume(quickly, stamp), lambda: slowly.append(event)
@@ -161,7 +172,10 @@ def test_a_call_in_place_is_written_without_making_one_event() -> None:
     quick.start(journal, stamp, promise_id, 1)
     quick.complete(journal, stamp, promise_id, 1, b"2")
     quick.resume(journal, stamp)
-    assert [type(event) for event in journal.pending] == [ExecutionStarted, str, str, str, str, str]
+    promise_id = quick.schedule(journal, stamp, CALLEE, "{}", MARK)
+    quick.wait(journal, stamp, Waiting("Single", (promise_id,)))
+    quick.ran(journal, stamp, stamp, promise_id, b"2")
+    assert [type(event) for event in journal.pending] == [ExecutionStarted, *[str] * 8]
 
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(9999, 1, 1), timezones=st.just(UTC)))

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -90,6 +91,8 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
     @app.task(name="inline")
     async def inline(number: int) -> int:
         count()
+        if number % 2:  # some wait on their way, others return at once
+            await asyncio.sleep(0)
         return number * 10
 
     @app.task(name="thread")
@@ -100,6 +103,8 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
     @app.task(name="flaky", retry=RetryPolicy(initial_delay=2, jitter=0.2))
     async def flaky(number: int) -> int:
         count()
+        if number % 2:
+            await asyncio.sleep(0)
         if current().attempt <= number:
             raise ConnectionError(f"attempt {current().attempt}")
         return number * 100

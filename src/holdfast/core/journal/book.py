@@ -23,6 +23,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.core.errors import JournalRefusedError
 from holdfast.core.journal.events import AwaitKind, ExecutionAwaiting, JournalEvent, Ok, Result, SignalWait
@@ -56,27 +57,21 @@ _CANCELLING: Final = JournalStatus.CANCELLING
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Call:
+class Call(Struct, gc=False):
     """A call in flight: its number, the last attempt that started (0: none), and whether that one still runs."""
 
-    __slots__ = ("attempt", "number", "running", "scheduled")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.attempt = 0
-        self.running = False
-        self.scheduled = True  # False only for a call that an audit adopted.
+    number: int
+    attempt: int = 0
+    running: bool = False
+    scheduled: bool = True  # False only for a call that an audit adopted.
 
 
-class Waiting:
+class Waiting(Struct, gc=False):
     """What a body is blocked on: the fields of an ExecutionAwaiting that matter while it is."""
 
-    __slots__ = ("kind", "signals", "waiting_on")
-
-    def __init__(self, kind: AwaitKind, waiting_on: tuple[str, ...], signals: tuple[SignalWait, ...] = ()) -> None:
-        self.kind = kind
-        self.waiting_on = waiting_on
-        self.signals = signals
+    kind: AwaitKind
+    waiting_on: tuple[str, ...]
+    signals: tuple[SignalWait, ...] = ()
 
 
 class JoinSet:

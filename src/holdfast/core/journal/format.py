@@ -39,6 +39,7 @@ class _AnySegment(Struct):
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(Segment)
 _probe: Final = msgspec.json.Decoder(_AnySegment)
+_HEAD: Final = f'{{"v":{FORMAT_VERSION},"patches":{{}},"events":['
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -49,6 +50,11 @@ def encode_segment(segment: Segment) -> bytes:
 
 def join_segment(patches: dict[str, bool], events: Sequence[Event | str]) -> str:
     """The same text as `encode_segment` gives, of events some of which are written already."""
+    if not patches:
+        try:
+            return f"{_HEAD}{','.join(events)}]}}"  # type: ignore[arg-type]  # nearly always all of them are text
+        except TypeError:
+            pass
     written = [event if type(event) is str else _encoder.encode(event).decode() for event in events]
     noted = _encoder.encode(patches).decode() if patches else "{}"
     return f'{{"v":{FORMAT_VERSION},"patches":{noted},"events":[{",".join(written)}]}}'

@@ -25,7 +25,7 @@ class Journal(Book):
 
     def __init__(self, execution_id: str) -> None:
         super().__init__(execution_id)
-        self.pending: list[Event | str] = []  # the text of those that `quick` wrote
+        self.pending: list[Event | str] = []  # text, perhaps of several, where `quick` wrote them
         self.pending_first = 0  # the sequence of the first of them
         self.pending_patches: dict[str, bool] = {}
 

@@ -187,6 +187,30 @@ def resume(journal: Journal, stamp: Stamp) -> None:
     journal.pending.append(f'{{"event":"ExecutionResumed","sequence":{length},"timestamp":"{stamp.text}","v":1}}')
 
 
+def ran(journal: Journal, begun: Stamp, stamp: Stamp, promise_id: str, value: bytes) -> None:
+    """InvokeStarted at `begun`, InvokeCompleted with a value, ExecutionResumed: of a first attempt, awaited alone."""
+    call, length, outstanding = journal.calls.get(promise_id), journal.length, journal.outstanding
+    if call is None or call.attempt or journal.status is not _BLOCKED or outstanding != {promise_id}:
+        start(journal, begun, promise_id, 1)
+        complete(journal, stamp, promise_id, 1, value)
+        resume(journal, stamp)
+        return
+    number, text = call.number, stamp.text
+    journal.words[number] = hash(value)
+    journal.flags[number] |= SETTLED
+    outstanding.clear()
+    del journal.calls[promise_id]
+    journal.status = _RUNNING
+    journal.waiting = None
+    journal.length = length + 3
+    journal.pending.append(
+        f'{{"event":"InvokeStarted","sequence":{length},"timestamp":"{begun.text}","promise_id":"{promise_id}",'
+        f'"attempt":1,"v":1}},{{"event":"InvokeCompleted","sequence":{length + 1},"timestamp":"{text}",'
+        f'"promise_id":"{promise_id}","result":{{"outcome":"ok","value":{value.decode()}}},"attempt":1,"v":1}},'
+        f'{{"event":"ExecutionResumed","sequence":{length + 2},"timestamp":"{text}","v":1}}'
+    )
+
+
 def finish(journal: Journal, stamp: Stamp, result: str) -> None:
     """ExecutionCompleted."""
     length = journal.length

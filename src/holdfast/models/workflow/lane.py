@@ -9,25 +9,30 @@ a point at which the general loop takes over. A test runs programs with and with
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import quick
 from holdfast.core.journal.events import Ok
-from holdfast.core.journal.stamp import stamp_at
+from holdfast.core.journal.stamp import Stamp
+from holdfast.core.status import Status
 from holdfast.engine.observer import STEPS
 from holdfast.models.own_context import InContext
 from holdfast.models.workflow.attempts import Returned
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.inline_calls import InlineCalls
 from holdfast.models.workflow.open_call import OpenCall, Settled
+from holdfast.models.workflow.run_ledger import GO_ON
+from holdfast.store.effects import AppendJournal
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.task import Task
 
+_EXECUTING: Final = Status.EXECUTING
 _set_current = CURRENT_CALL.set
 
 
@@ -47,23 +52,28 @@ class Lane(InlineCalls):
     async def _go_on_in_lane(self, call: OpenCall, steps: int, since: float) -> int | None:
         """Run this call and those after it. How many steps it has been; None if the run is over."""
         session, claim, may_keep = self._session, self._claim, self._engine.may_keep
-        journal, open_calls = session.journal, session.open_calls
+        open_calls = session.open_calls
         found: OpenCall | None = call
         while found is not None:
             call = found
-            if (session.decided or session.spawned) and not await self._commit():
-                return None
+            if session.decided or session.spawned:
+                is_plain = self._has_only_events(call)
+                if not (await self._commit_events() if is_plain else await self._commit()):
+                    return None
             if session.decided or session.cancel_sequence is not None or open_calls.get(call.promise_id) is not call:
                 return steps  # something came with that commit
             steps += 1
-            call.attempt, call.started, call.first_started_us = 1, True, session.stamp.us
-            quick.start(journal, session.stamp, call.promise_id, 1)
-            outcome = await self._attempt_plainly(call)
-            session.stamp = stamp_at(self._now_us())
-            if type(outcome) is not Returned or self._is_interrupted or self._is_stirred:
-                await self._after_attempt(call, outcome)
+            begun = session.stamp
+            outcome = self._attempt_at_once(call)
+            if type(outcome) is InContext:
+                self._record_start(call, begun)
+                outcome = await self._attempt_on(call, outcome)
+            session.stamp = Stamp(self._now_us())
+            if type(outcome) is not tuple or self._is_interrupted or self._is_stirred:
+                self._record_start(call, begun)
+                await self._after_attempt(call, Returned(*outcome) if type(outcome) is tuple else outcome)  # type: ignore[arg-type]
                 return steps
-            self._complete(call, outcome.raw, outcome.value)
+            self._complete(call, begun, *outcome)
             try:
                 session.drive()
             except HoldfastError as error:
@@ -78,16 +88,69 @@ class Lane(InlineCalls):
         """The run's own."""
         raise error
 
-    async def _attempt_plainly(self, call: OpenCall) -> Returned | BaseException:
-        """`_attempt` of a plain task."""
+    # ------------------------------------------------------------------ the commit before a step
+
+    def _has_only_events(self, call: OpenCall) -> bool:
+        """Whether all there is to commit are events of the journal, and the row changes in nothing else."""
+        session, claim = self._session, self._claim
+        return not (
+            self._has_new_beats
+            or session.has_new_published
+            or session.has_new_attributes
+            or session.spawned
+            or self._ingested
+            or self._extra_effects
+            or self._turn.is_taken
+            or self._is_over
+            or call.function_name != self._step_shown
+            or claim.digest != self._definition.digest
+        )
+
+    async def _commit_events(self) -> bool:
+        """`_commit` of a run that `_has_only_events`."""
+        session, turn = self._session, self._turn
+        journal = session.journal
+        first, count = journal.pending_first, journal.length - journal.pending_first
+        body = journal.take_segment()
+        session.journal_bytes += len(body)
+        session.decided = False
+        turn.is_taken = True
+        try:
+            receipt = await self._engine.commit(self._claim, GO_ON, AppendJournal(first, count, body))
+            if receipt.status is _EXECUTING and receipt.at_us and not (receipt.inbox_count or receipt.cancel_requested):
+                self._set_time(receipt.at_us)
+                return True
+            return await self._after(receipt)
+        finally:
+            turn.pass_on()
+
+    # ------------------------------------------------------------------ the step
+
+    def _attempt_at_once(self, call: OpenCall) -> tuple[bytes, Any] | InContext | BaseException:
+        """`_attempt` of a plain task up to where it first waits: what it returned, if it does not."""
         task: Task[..., Any] = call.callee  # type: ignore[assignment]
         arguments, call.arguments = call.arguments, None
         context = copy_context()
         context.run(_set_current, Current(self._id, call.promise_id, 1, None, self._on_beat))
         self._in_place = self._task
         try:
-            value = await InContext(context, context.run(task.fn, *arguments))  # type: ignore[arg-type]
-            return Returned(*task.signature.result.write(value, max_bytes=task.payload_limit))
+            running: Coroutine[Any, Any, Any] = task.fn(*arguments)  # type: ignore[assignment]
+            try:
+                awaited = context.run(running.send, None)
+            except StopIteration as end:
+                return task.signature.result.write(end.value, max_bytes=task.payload_limit)
+            return InContext(context, running, awaited)
+        except BaseException as error:
+            return self._caught(error)
+        finally:
+            self._in_place = None
+
+    async def _attempt_on(self, call: OpenCall, running: InContext) -> tuple[bytes, Any] | BaseException:
+        """The rest of an attempt that waits for something."""
+        task: Task[..., Any] = call.callee  # type: ignore[assignment]
+        self._in_place = self._task
+        try:
+            return task.signature.result.write(await running, max_bytes=task.payload_limit)
         except BaseException as error:
             return self._caught(error)
         finally:
@@ -95,13 +158,24 @@ class Lane(InlineCalls):
                 self._undo_interruption()
             self._in_place = None
 
-    def _complete(self, call: OpenCall, raw: bytes, value: Any) -> None:
+    def _record_start(self, call: OpenCall, begun: Stamp) -> None:
+        """InvokeStarted, where it is not told together with the end."""
+        if not call.started:
+            call.attempt, call.started, call.first_started_us = 1, True, begun.us
+            quick.start(self._session.journal, begun, call.promise_id, 1)
+
+    def _complete(self, call: OpenCall, begun: Stamp, raw: bytes, value: Any) -> None:
         """`_settle` of a call that returned."""
         session, promise_id = self._session, call.promise_id
+        journal = session.journal
         del session.open_calls[promise_id]
-        session.settled[promise_id] = Settled(session.journal.length, Ok(Raw(raw)))
+        if call.started:
+            session.settled[promise_id] = Settled(journal.length, Ok(Raw(raw)))
+            quick.complete(journal, session.stamp, promise_id, 1, raw)
+        else:
+            session.settled[promise_id] = Settled(journal.length + 1, Ok(Raw(raw)))
+            quick.ran(journal, begun, session.stamp, promise_id, raw)
         session.fresh[promise_id] = value
-        quick.complete(session.journal, session.stamp, promise_id, 1, raw)
         session.decided = True
         if self._beats:
             self._beats.pop(promise_id, None)

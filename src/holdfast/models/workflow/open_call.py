@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from holdfast.models.workflow.callee import Callee
 
 
-class Settled(NamedTuple):
+class Settled(Struct, frozen=True, gc=False):
     sequence: int
     value: Any  # Result of a call, Raw payload of a signal, FIRED
 
 
-class OpenCall:
+class OpenCall(Struct, eq=False, gc=False):
     """A call without a result."""
 
-    __slots__ = (
-        "arguments",
-        "attempt",
-        "callee",
-        "first_started_us",
-        "function_name",
-        "input",
-        "is_remote",
-        "promise_id",
-        "retry_at_us",
-        "started",
-        "value",
-    )
-
-    def __init__(self, promise_id: str, function_name: str, text: str, is_remote: bool) -> None:
-        self.promise_id = promise_id
-        self.function_name = function_name
-        self.input = text
-        # As it was scheduled: a task that has got, or lost, its queue since must neither hang nor run twice.
-        self.is_remote = is_remote
-        self.arguments: Any = None  # the input as it was read back when it was written, for the first attempt
-        self.attempt = 0
-        self.first_started_us = 0
-        self.retry_at_us: int | None = None
-        self.started = False  # an attempt is recorded as in flight
-        self.callee: Callee | None = None  # once the body has asked for it
-        self.value: Any = UNSET  # the result as it was read back when it was written
+    promise_id: str
+    function_name: str
+    input: str
+    # As it was scheduled: a task that has got, or lost, its queue since must neither hang nor run twice.
+    is_remote: bool
+    callee: Callee | None = None  # once the body has asked for it
+    arguments: Any = None  # the input as it was read back when it was written, for the first attempt
+    attempt: int = 0
+    first_started_us: int = 0
+    retry_at_us: int | None = None
+    started: bool = False  # an attempt is recorded as in flight
+    value: Any = UNSET  # the result as it was read back when it was written
 
 
-class _Place(msgspec.Struct):
+class _Place(Struct):
     queue: str | None = None
     effects: str | None = None  # only tasks have it
 

@@ -108,17 +108,21 @@ class Operations(Past):
         if self.caught_up and journal.status is RUNNING and self.next == journal.next_child and CURRENT.session is self:
             self.next += 1
             promise_id = quick.schedule(journal, self.stamp, callee.call_text, text, mark)
-            self._open(promise_id, callee, text, arguments)
+            call = self.open_calls[promise_id] = OpenCall(
+                promise_id, callee.name, text, callee.is_remote, callee, arguments
+            )
+            if callee.is_remote:
+                self.spawned.append(call)
             return promise_id
         if self.next < self.replay_until:
             mark = forgive(callee, self._recorded[self.next], self._inputs.get(self.next), text, mark)
         promise_id, is_recorded = self.allocate(callee.invoke_kind, callee.name, mark)
         if is_recorded:
-            call = self.open_calls.get(promise_id)
-            if call is not None:
-                call.callee = callee
-                if self.is_fork and call.is_remote:
-                    self.spawned.append(call)  # in the past that it was copied from it has another id
+            known = self.open_calls.get(promise_id)
+            if known is not None:
+                known.callee = callee
+                if self.is_fork and known.is_remote:
+                    self.spawned.append(known)  # in the past that it was copied from it has another id
             return promise_id
         self.append(
             InvokeScheduled(

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
 from holdfast.core.journal.book import Waiting as Wait
 from holdfast.core.journal.events import AwaitKind, Result
+from holdfast.models.workflow.control_flow import CURRENT
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.session import Session
@@ -70,6 +71,18 @@ class CallPromise(Promise[T]):
         self._outcome: Any = UNSET
         self._call = call  # a Callee: decodes results and rebuilds errors
         self._decoded: Any = UNSET
+
+    def __await__(self) -> Generator[Wait, None, T]:
+        """As any promise; in one piece, since this is what bodies await most."""
+        session, promise_id = self._session, self.id
+        if CURRENT.session is not session or session.is_evicting:
+            session.must_be_current()
+        if self._outcome is UNSET:
+            if not session.is_ready_alone(promise_id):
+                yield Wait("Single", (promise_id,))
+            self._outcome = session.settled[promise_id].value
+            self._decoded = session.fresh.pop(promise_id, UNSET)
+        return self._value() if self._decoded is UNSET else self._decoded
 
     def _settle(self) -> None:
         if self._outcome is UNSET:

@@ -50,13 +50,16 @@ class Session(Operations):
         """Run the body until it is blocked or has finished. Raises `NonDeterminismError` if it diverged."""
         journal = self.journal
         while not self.is_finished:
-            self.resume()
+            if journal.status is BLOCKED:
+                self.resume()
             wait = self._send()
             if wait is None or self.divergence is not None:
                 break
             self.wait = wait
             if self.caught_up and journal.status is RUNNING and not wait.signals:
                 quick.wait(journal, self.stamp, wait)
+                if wait.kind == "Single" and self.cancel_sequence is None:
+                    return  # it was asked for because it is not settled
             else:
                 self._block(wait)
             if not self.can_resume:
