@@ -66,9 +66,10 @@ def redacted(text: str) -> str:
 def redacted_url(url: str) -> str:
     """A database as it may be shown, however badly its URL is written."""
     scheme, separator, rest = url.partition("://")
-    user_info, at, host = rest.rpartition("@")
-    if separator and at and not user_info.startswith("/"):
-        url = f"{scheme}://{user_info.partition(':')[0]}:***@{host}"
+    user_info, _, host = rest.rpartition("@")
+    user, has_password, _ = user_info.partition(":")
+    if separator and has_password and not user.startswith("/"):
+        url = f"{scheme}://{user}:***@{host}"
     return redacted(url)
 
 
