@@ -5,13 +5,28 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from os import PathLike
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.core.durations import Duration
 from holdfast.core.errors import ClosedError, ConfigurationError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
+from holdfast.models.batch.definition import Batch, BatchResult
+from holdfast.models.batch.items import BatchItem
+from holdfast.models.batch.run import BatchRun
+from holdfast.models.batch.start import BatchStarter
+from holdfast.models.batch.status import BatchStatus
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import Machine, definition_of
@@ -23,6 +38,7 @@ from holdfast.store.values import Delivery, ExecutionView, Transition
 
 T = TypeVar("T")
 StateT = TypeVar("StateT")
+ItemT = TypeVar("ItemT")
 P = ParamSpec("P")
 R = TypeVar("R")
 ResultT = TypeVar("ResultT", covariant=True)
@@ -83,6 +99,58 @@ class SyncHandle(Generic[ResultT]):
         return self._app.run(self.handle.history())
 
 
+class SyncBatchRun(Generic[ResultT]):
+    """`BatchRun`, blocking. A source is read in the thread of `app.sync`."""
+
+    def __init__(self, app: SyncApp, run: BatchRun[ResultT]) -> None:
+        self._app = app
+        self.batch_run = run
+
+    @property
+    def id(self) -> PromiseId:
+        return self.batch_run.id
+
+    @property
+    def label(self) -> str:
+        return self.batch_run.label
+
+    def status(self) -> BatchStatus:
+        return self._app.run(self.batch_run.status())
+
+    def fed(self) -> None:
+        self._app.run(self.batch_run.fed())
+
+    def result(self, *, timeout: Duration | None = None) -> BatchResult:
+        return self._app.run(self.batch_run.result(timeout=timeout))
+
+    def committed(self, start: int = 0) -> Iterator[BatchItem[ResultT]]:
+        items = self.batch_run.committed(start)
+        try:
+            while (item := self._app.run(_next(items))) is not None:
+                yield item
+        finally:
+            if not self._app.is_closed:
+                self._app.run(_close(items))
+
+    def failed(self, after: int = -1, limit: int = 100) -> list[BatchItem[ResultT]]:
+        return self._app.run(self.batch_run.failed(after, limit))
+
+    def retry_failed(self) -> SyncBatchRun[ResultT]:
+        return SyncBatchRun(self._app, self._app.run(self.batch_run.retry_failed()))
+
+    def cancel(self) -> Status:
+        return self._app.run(self.batch_run.cancel())
+
+    def pause(self) -> None:
+        self._app.run(self.batch_run.pause())
+
+    def resume(self) -> None:
+        self._app.run(self.batch_run.resume())
+
+    def close_intake(self) -> int:
+        return self._app.run(self.batch_run.close_intake())
+
+
 class SyncApp:
     """An event loop in a thread of its own; `run` blocks until a coroutine on it is done."""
 
@@ -91,10 +159,12 @@ class SyncApp:
         connection: Connection,
         handle: Callable[..., Handle[Any]],
         start_by_name: Callable[..., Coroutine[Any, Any, Handle[Any]]],
+        batch_run: Callable[..., BatchRun[Any]],
     ) -> None:
         self._connection = connection
         self._handle = handle
         self._start_by_name = start_by_name
+        self._batch_run = batch_run
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-sync", daemon=True)
         self._thread.start()
@@ -117,9 +187,17 @@ class SyncApp:
     def start(
         self, definition: Workflow[P, R] | Task[P, R] | FunctionStarter[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> SyncHandle[R]: ...
-    def start(self, definition: Any, /, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
-        """Start a machine, a workflow or a task; or what its `.options(...)` gave."""
-        return SyncHandle(self, self.run(_starter(definition).start(*args, **kwargs)))
+    @overload
+    def start(
+        self,
+        definition: Batch[ItemT, R] | BatchStarter[ItemT, R],
+        source: Iterable[ItemT] | AsyncIterable[ItemT] | PathLike[str],
+        /,
+    ) -> SyncBatchRun[R]: ...
+    def start(self, definition: Any, /, *args: Any, **kwargs: Any) -> SyncHandle[Any] | SyncBatchRun[Any]:
+        """Start a machine, a workflow, a task or a batch; or what its `.options(...)` gave."""
+        started = self.run(_starter(definition).start(*args, **kwargs))
+        return SyncBatchRun(self, started) if isinstance(started, BatchRun) else SyncHandle(self, started)
 
     def start_many(self, definition: Any, inputs: Iterable[Any], /) -> list[SyncHandle[Any] | Collision]:
         started = self.run(_starter(definition).start_many(inputs))
@@ -127,6 +205,9 @@ class SyncApp:
 
     def start_by_name(self, name: str, value: Any = None, /, **options: Any) -> SyncHandle[Any]:
         return SyncHandle(self, self.run(self._start_by_name(name, value, **options)))
+
+    def batch_run(self, target: str | PromiseId, *, key: str | None = None) -> SyncBatchRun[Any]:
+        return SyncBatchRun(self, self._batch_run(target, key=key))
 
     def handle(self, target: str | PromiseId, *, key: str | None = None) -> SyncHandle[Any]:
         return SyncHandle(self, self._handle(target, key=key))
@@ -156,3 +237,12 @@ async def _cancel_others() -> None:
         task.cancel()
     if others:
         await asyncio.wait(others)
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)
+
+
+async def _close(items: AsyncIterator[Any]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()

@@ -14,6 +14,7 @@ from holdfast.models.batch.definition import BatchResult
 from holdfast.models.batch.items import BatchItem
 from holdfast.models.batch.run import BatchRun
 from holdfast.models.batch.status import BatchStatus
+from holdfast.sync import SyncBatchRun
 
 app = App("images", store="images.db")
 
@@ -62,6 +63,16 @@ async def use() -> None:
     await measure.start([1, 2])  # type: ignore[list-item]
     await resize.start(7)  # type: ignore[arg-type]
     assert_type(await app.run(measure, ["a"]), BatchResult)
+
+
+def use_blocking() -> None:
+    run = app.sync.start(resize.options(key="nightly"), [Path("a")])
+    assert_type(run, SyncBatchRun[str])
+    assert_type(app.sync.start(measure, Path("words.txt")), SyncBatchRun[int])
+    assert_type(run.result(), BatchResult)
+    for item in run.committed(7):
+        assert_type(item, BatchItem[str])
+    app.sync.start(measure, [1])  # type: ignore[misc]
 
 
 @app.workflow

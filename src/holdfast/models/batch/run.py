@@ -220,9 +220,10 @@ class BatchRun(Generic[R]):
             feeder.close()
 
     async def fed(self) -> None:
-        """Wait until everything of the source is taken in; raises what reading it raised."""
+        """Wait until everything of the source is taken in, or its intake is closed; raises what reading it raised."""
         if self._feeding is not None:
-            await asyncio.shield(self._feeding)
+            await asyncio.wait([self._feeding])
+            self._raise_if_feeding_failed()
 
     def _raise_if_feeding_failed(self) -> None:
         feeding = self._feeding
