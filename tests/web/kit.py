@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from holdfast.testing.stores import Stores
 from holdfast.web.security import Tokens
 
 READ, OPERATE, ADMIN = "r" * 20, "o" * 20, "a" * 20
+STUCK_SECONDS = 120
 TOKENS = Tokens([("read", READ), ("operate", OPERATE), ("admin", ADMIN)])
 
 
@@ -68,7 +70,8 @@ class Shop:
         return self._worker
 
     async def work(self) -> None:
-        await (await self.worker()).run_until_idle()
+        async with asyncio.timeout(STUCK_SECONDS):  # an error that says where, instead of a run that never ends
+            await (await self.worker()).run_until_idle()
 
     async def close(self) -> None:
         if self._worker is not None:

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
+from holdfast.core.errors import InvalidArgumentError
+
 Row = TypeVar("Row")
 
 ABOVE_ALL_ROWS: Final = 2**63 - 1
 INTERNAL_KINDS: Final = ("message", "chunk")  # of flows and batches: listed only where they are asked for
+
+
+def place_of(cursor: str | None) -> int:
+    """The id below which a page begins."""
+    if cursor is None:
+        return ABOVE_ALL_ROWS
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 20 and int(cursor) <= ABOVE_ALL_ROWS):
+        shown = cursor if len(cursor) <= 40 else f"{cursor[:40]}..."
+        raise InvalidArgumentError(f"{shown!r} is no cursor of a list: pass the one that the last page gave, or none")
+    return int(cursor)
 
 
 class Merge(Generic[Row]):

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from itertools import chain
 from struct import pack
 
-from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import PARKED, Status
-from holdfast.store.browsing import ABOVE_ALL_ROWS, Merge
+from holdfast.store.browsing import Merge, place_of
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import Row, transition_of, view_of, views_in_order
 from holdfast.store.values import EndOf, ExecutionFilter, ExecutionView, Page, Signal, Transition, attributes_json
@@ -62,7 +61,7 @@ class Reading(Ledger):
     async def browse(
         self, where: ExecutionFilter, limit: int, cursor: str | None = None, *, look_at: int | None = None
     ) -> Page:
-        before = _before(cursor)
+        before = place_of(cursor)
         common = (before, where.kind, where.name, where.queue, where.parent, limit + 1)
         statuses = [status.value for status in where.statuses] or None
         if where.attributes:
@@ -115,11 +114,3 @@ class Reading(Ledger):
         async with self._connections.any("list executions") as connection:
             # A literal and not a parameter: of that the planner does not know which partial index fits.
             return await connection.fetch(self._sql[block].replace("{status}", f"'{status.value}'"), *common)
-
-
-def _before(cursor: str | None) -> int:
-    if cursor is None:
-        return ABOVE_ALL_ROWS
-    if not (cursor.isascii() and cursor.isdigit()):
-        raise InvalidArgumentError(f"{cursor!r} is no cursor of a list: pass on the one that the last page gave")
-    return int(cursor)

@@ -9,10 +9,9 @@ from struct import pack
 from typing import Final, TypeAlias
 
 from holdfast.core.clock import to_datetime
-from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import PATH_NUMBER_BYTES, ROOT_BYTES, IdQuery
 from holdfast.core.status import Status
-from holdfast.store.browsing import ABOVE_ALL_ROWS, INTERNAL_KINDS, Merge
+from holdfast.store.browsing import INTERNAL_KINDS, Merge, place_of
 from holdfast.store.sqlite.rows import STATUS, TEXT, Row, names_json, view_of
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.values import (
@@ -59,7 +58,7 @@ def find(db: Db, query: IdQuery, limit: int) -> list[ExecutionView]:
 def browse(db: Db, where: ExecutionFilter, limit: int, cursor: str | None, look_at: int | None) -> Page:
     """One more row than asked for is read, to know whether there is another page."""
     statuses = set(where.statuses)
-    before = _after_cursor(cursor)
+    before = place_of(cursor)
     texts = names_json(TEXT[status] for status in statuses) if statuses else None
     parameters = (before, where.kind, where.name, where.queue, texts, limit + 1)
     if where.attributes:
@@ -138,14 +137,6 @@ def _newest_named(db: Db, where: ExecutionFilter, before: int) -> list[tuple[int
 def _floor(db: Db, block: str, look_at: int | None, before: tuple[int], of: tuple[str, ...] = ()) -> int | None:
     row = None if look_at is None else db.execute(SQL[block], (*before, look_at, *of)).fetchone()
     return None if row is None else int(row[0])
-
-
-def _after_cursor(cursor: str | None) -> int:
-    if cursor is None:
-        return ABOVE_ALL_ROWS
-    if not cursor.isdecimal():
-        raise InvalidArgumentError(f"{cursor!r} is no cursor of a page: pass the one the last page gave, or none")
-    return int(cursor)
 
 
 def count(db: Db, where: ExecutionFilter) -> dict[Status, int]:

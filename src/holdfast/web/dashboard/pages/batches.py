@@ -18,6 +18,7 @@ CELLS: Final = 600
 CELLS_A_ROW: Final = 60
 CELL: Final = 14.0
 FAILED_A_PAGE: Final = 50
+DIGITS_MOST: Final = 18  # of a number that every store can hold
 
 
 class Square(Struct, frozen=True):
@@ -51,7 +52,8 @@ async def run_of(page: Page, view: ExecutionView) -> dict[str, Any]:
     status = await run.status()
     heat = await run.heat(CELLS)
     after = page.query("failed")
-    failed = await run.failed(int(after) if after.isascii() and after.isdigit() else -1, FAILED_A_PAGE + 1)
+    is_place = after.isascii() and after.isdigit() and len(after) <= DIGITS_MOST
+    failed = await run.failed(int(after) if is_place else -1, FAILED_A_PAGE + 1)
     rows = -(-len(heat) // CELLS_A_ROW)
     return {
         "status": status,
