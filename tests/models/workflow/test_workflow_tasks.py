@@ -674,3 +674,34 @@ async def test_the_last_beat_of_an_attempt_that_ends_at_once_is_kept(
     await rig.result(await run.start())
     assert seen == [None, 1]
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_pause_waits_for_calls_that_may_not_be_repeated(rig: Rig) -> None:
+    """A sibling that ends after the pause would else give the run up, and the call in flight with it."""
+    slow, quick = Gate(), Gate()
+
+    @rig.app.task(effects="at_most_once")
+    async def charge() -> str:
+        await slow.wait()
+        return "charged"
+
+    @rig.app.task
+    async def note() -> str:
+        await quick.wait()
+        return "noted"
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> list[str]:
+        return await ctx.all(charge(), note())
+
+    handle = await pay.start()
+    working = rig.working(await rig.worker())
+    await slow.reached.wait()
+    await quick.reached.wait()
+    await handle.pause()
+    quick.opened.set()
+    await rig.until(handle, "InvokeCompleted root.1")
+    assert await rig.status(handle) is Status.EXECUTING
+    slow.opened.set()
+    await working
+    assert await rig.result(handle) == ["charged", "noted"]  # nothing was left to begin

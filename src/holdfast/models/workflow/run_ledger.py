@@ -18,7 +18,7 @@ from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.failures import failure_of_text
 from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.session import Session
-from holdfast.models.workflow.task import TaskState
+from holdfast.models.workflow.task import Task, TaskState
 from holdfast.store.effects import AdvanceExecution, AppendJournal, ConsumeSignals, Effect, SpawnExecutions
 from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, Receipt, Signal
 
@@ -29,6 +29,10 @@ _EXECUTING: Final = Status.EXECUTING
 GO_ON: Final = AdvanceExecution(status=_EXECUTING)  # of most commits: nothing but the journal changes
 _child_end = msgspec.json.Decoder(ChildEnd).decode
 _task_state = msgspec.json.Decoder(TaskState).decode
+
+
+def _is_unrepeatable(call: OpenCall) -> bool:
+    return isinstance(call.callee, Task) and call.callee.effects == "at_most_once"
 
 
 class Turn:
@@ -100,6 +104,8 @@ class RunLedger:
         try:
             if self._is_over:
                 return False
+            if self._in_flight and status is _EXECUTING and any(map(_is_unrepeatable, self._in_flight.values())):
+                progress = False  # a pause waits for its end: given up here, it would be uncertain
             receipt = await self._engine.commit(self._claim, *self._effects(status, progress, columns))
             if receipt.status is _EXECUTING and receipt.at_us and not (receipt.inbox_count or receipt.cancel_requested):
                 self._set_time(receipt.at_us)
