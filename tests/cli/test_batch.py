@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import secrets
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Call
+from tests.cli.processes import HOLDFAST, environment
 
 PROGRAM = """
 from holdfast import App, RetryPolicy, Skip
@@ -92,3 +94,26 @@ def test_wrong_use_is_explained(holdfast: Call, name: str) -> None:
     assert holdfast("batch", "run", f"{name}_program:app.other", "--input", "paths.txt").code == 2
     assert holdfast("batch", "run", "nonsense", "--input", "paths.txt").code == 2
     assert holdfast("batch", "show", "ffffffff").code == 3
+
+
+def test_lines_come_from_standard_input_and_one_that_is_no_text_is_named(
+    database: str, name: str, tmp_path: Path
+) -> None:
+    def run(key: str, lines: bytes) -> subprocess.CompletedProcess[bytes]:
+        command = [*HOLDFAST, "batch", "run", f"{name}_program:app.{name}", "--input", "-", "--key", key]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment(database, None), input=lines, capture_output=True, timeout=60
+        )
+
+    ran = run("in", "eins\r\nzw\u00f6lf\n".encode())
+    assert b"2 of 2 committed" in ran.stdout, ran.stderr
+    refused = run("out", b"one\n\xff\n")
+    assert refused.returncode == 1
+    assert b"line 2 of standard input is not UTF-8" in refused.stderr
+    assert b"Traceback" not in refused.stderr
+
+
+def test_a_run_whose_source_has_not_ended_says_so(holdfast: Call, name: str) -> None:
+    holdfast("batch", "run", f"{name}_program:app.{name}", "--input", "paths.txt", "--key", "w", "--no-work")
+    (run,) = holdfast("list", "--name", name, "--json").json["executions"]
+    assert "0 taken in, the source has not ended" in holdfast("batch", "show", run["id"]).out

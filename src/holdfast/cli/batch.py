@@ -25,6 +25,7 @@ from holdfast.core.durations import format_duration
 from holdfast.models.batch.definition import Batch
 from holdfast.models.batch.items import BatchItem
 from holdfast.models.batch.run import BatchRun
+from holdfast.models.batch.sources import encode_line
 from holdfast.models.batch.status import BatchStatus
 
 LOOK_SECONDS: Final = 0.2
@@ -86,18 +87,23 @@ async def _run(
             run = await starter.start(_lines(batch) if input_ == "-" else Path(input_))
             with _bar(progress, batch.name) as show:
                 ending = asyncio.ensure_future(run.result())
-                while not ending.done():
-                    await asyncio.wait([ending], timeout=LOOK_SECONDS)
-                    show(await run.status())
-                await ending
+                try:
+                    while not ending.done():
+                        await asyncio.wait([ending], timeout=LOOK_SECONDS)
+                        show(await run.status())
+                    await ending
+                finally:
+                    ending.cancel()
         return _Answer(str(run.id), run.label, await run.status())
 
 
 async def _lines(batch: Batch[Any, Any]) -> AsyncIterator[Any]:
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        text = line.rstrip("\r\n")
-        if text:
-            yield batch.codec.decode(msgspec.json.encode(text))
+    number = 0
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+        number += 1
+        if text := line.strip(b"\r\n"):
+            where = f"line {number} of standard input"
+            yield batch.codec.decode(encode_line(batch, text, where, is_json=False))
 
 
 @contextmanager
@@ -227,9 +233,12 @@ def _print(call: Invocation, answer: _Answer) -> None:
     call.out.line(f"{answer.label}  {run.status}  {run.committed:,}{total} committed")
     counted = (("succeeded", run.succeeded), ("skipped", run.skipped), ("failed", run.failed))
     more = (("cancelled", run.cancelled), ("retries", run.retries), ("in flight", run.in_flight))
-    call.out.line("  " + "  ".join(f"{name} {count:,}" for name, count in counted + more if count))
+    if shown := "  ".join(f"{name} {count:,}" for name, count in counted + more if count):
+        call.out.line(f"  {shown}")
     if not run.status.is_terminal:
         left = "" if run.eta_seconds is None else f", about {format_duration(max(1, round(run.eta_seconds)))} left"
         call.out.line(f"  {run.rate:,.0f} a second{left}")
+    if not run.closed and not run.status.is_terminal:
+        call.out.line(f"  {run.taken:,} taken in, the source has not ended")
     if run.head is not None:
         call.out.line(f"  seq {run.head.seq} is next: {run.head.reason}")

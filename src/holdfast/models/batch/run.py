@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.durations import Duration
-from holdfast.core.errors import InvalidArgumentError, StoreUnavailableError
+from holdfast.core.errors import HoldfastError, InvalidArgumentError, StoreUnavailableError
 from holdfast.core.identity import IdQuery, PromiseId
 from holdfast.core.status import Status
 from holdfast.models.batch.definition import KIND, BatchResult
@@ -239,7 +239,11 @@ def _log_failure(task: asyncio.Task[None]) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         error = task.exception()
         if error is not None and not isinstance(error, StoreUnavailableError):
-            log.error("the intake of a batch stopped; start it again with the same key to go on", exc_info=error)
+            # What is wrong with the source is told by the error; where it was raised matters for other people's code.
+            trace = None if isinstance(error, HoldfastError) else error
+            log.error(
+                "the intake of a batch stopped (%s); start it again with the same key to go on", error, exc_info=trace
+            )
 
 
 def retry_row(row: ExecutionView, promise: PromiseId, run: str) -> NewExecution:
