@@ -100,7 +100,7 @@ class SqliteStores(Stores):
     async def open(self) -> None:
         await self.store.open()
         with closing(sqlite3.connect(self.path)) as connection:
-            connection.executescript(_sql("sqlite", "guard"))
+            connection.executescript(f"pragma synchronous = off; begin; {_sql('sqlite', 'guard')} commit;")
 
     async def reset(self) -> None:
         """A new file costs a few milliseconds, and leaves nothing behind."""
