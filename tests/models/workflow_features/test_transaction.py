@@ -147,6 +147,25 @@ async def test_an_error_of_the_database_is_the_calls_own(rig: Rig) -> None:
     assert await rig.result(await pay_well.start()) == 1  # the connection is as good as new
 
 
+@pytest.mark.parametrize("raised", [asyncio.CancelledError, StopIteration, KeyError], ids=lambda cls: str(cls.__name__))
+@pytest.mark.parametrize("is_alone", [False, True], ids=["called", "alone"])
+async def test_whatever_it_raises_is_its_own_failure(rig: Rig, raised: type[BaseException], is_alone: bool) -> None:
+    account = await Account(rig).make()
+
+    def fail() -> None:
+        raise raised("no")
+
+    add = account.adding(rig, fail, retry=RetryPolicy(max_attempts=1))
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> int:
+        return await add(3)  # type: ignore[no-any-return]
+
+    with pytest.raises(ExecutionFailedError, match=raised.__name__):
+        await rig.result(await (add.start(3) if is_alone else pay.start()))
+    assert await account.amounts() == []
+
+
 @pytest.mark.parametrize("point", ["flush.before", "flush.after"])
 async def test_a_crash_around_its_commit_neither_loses_nor_repeats_it(rig: Rig, point: str) -> None:
     account = await Account(rig).make()

@@ -14,6 +14,7 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from holdfast.core.errors import CallNotAllowedError, DefinitionError
 from holdfast.engine.runner import Engine
+from holdfast.models.workflow.attempts import NOT_OWN
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.task import Task
 
@@ -59,6 +60,11 @@ class Transaction(Task[P, R], Generic[P, R]):
             try:
                 async with asyncio.timeout(self.timeout_seconds):
                     return encode(await function(connection, *arguments), max_bytes=limit)
+            except BaseException as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                raise self._own(error)  # noqa: B904  (it has its cause)
             finally:
                 CURRENT_CALL.reset(token)
 
@@ -67,6 +73,17 @@ class Transaction(Task[P, R], Generic[P, R]):
         CURRENT_CALL.reset(token)
 
         def run(connection: Any) -> str:
-            return encode(context.run(function, connection, *arguments), max_bytes=limit)
+            try:
+                return encode(context.run(function, connection, *arguments), max_bytes=limit)
+            except BaseException as error:
+                raise self._own(error)  # noqa: B904  (it has its cause)
 
         return run_async if is_async else run
+
+    def _own(self, error: BaseException) -> BaseException:
+        """What it raised, as a failure of its own: the engine would take a cancel for one of its worker's."""
+        if isinstance(error, (Exception, *NOT_OWN)):
+            return error
+        failure = RuntimeError(f"{self.name} raised {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        return failure
