@@ -12,6 +12,7 @@ from holdfast.core.errors import ExecutionCancelledError, ExecutionFailedError, 
 from holdfast.models.batch import chunk_run
 from holdfast.models.batch.chunk_run import ChunkRun
 from holdfast.store.batches import ChunkView, Which
+from holdfast.store.values import Retention
 from tests.engine.rig import Faulty, Rig
 from tests.models.batch.kit import AT_ONCE, NO_RETRY, committed, outcomes, until
 
@@ -360,3 +361,21 @@ async def test_a_handle_of_something_else_is_no_run(rig: Rig) -> None:
     handle = await job.options(key="j").start()
     with pytest.raises(InvalidArgumentError, match="is a task, not a run"):
         await rig.app.batch_run(handle.id).status()
+
+
+async def test_retention_takes_a_run_with_its_chunks_and_items(rig: Rig) -> None:
+    @rig.app.batch(chunk=4, retry=NO_RETRY)
+    async def work(number: int) -> None:
+        if number == 3:
+            raise ValueError
+
+    run = await work.start(range(20))
+    await rig.run()
+    store = await rig.store()
+    chunks = await store.children(run.id.to_bytes())
+    assert len(chunks) == 5
+    await rig.advance(100)
+    assert await store.purge(Retention(age_seconds=10), 100) == 6
+    assert await store.batch_status(run.id.to_bytes()) is None
+    assert await store.batch_chunks(run.id.to_bytes(), 0, 99) == []
+    assert [await store.get(chunk.promise) for chunk in chunks] == [None] * 5

@@ -196,3 +196,27 @@ async def test_what_waits_behind_is_not_read_before_its_time(rig: Rig) -> None:
     assert fed.is_set()
     assert seen == list(range(6))
     assert (await run.result()).total == 6
+
+
+async def test_an_error_of_the_database_in_a_sink_is_the_sinks(rig: Rig) -> None:
+    """No lost connection, no broken ledger: it is tried again, and then said."""
+
+    def write(db: Any, items: list[BatchItem[int]]) -> None:
+        db.execute("insert into no_such_table values (1)")
+
+    async def write_async(connection: Any, items: list[BatchItem[int]]) -> None:
+        await connection.execute("insert into no_such_table values (1)")
+
+    sink: Any = write if rig.stores.backend == "sqlite" else write_async
+
+    @rig.app.batch(sink=sink, transactional=True)
+    async def work(number: int) -> int:
+        return number
+
+    run = await work.start(range(3))
+    for _ in range(11):
+        await rig.run()
+        await rig.advance(3600)
+    with pytest.raises(ExecutionStrandedError, match="no_such_table"):
+        await run.result()
+    assert (await run.status()).committed == 0
