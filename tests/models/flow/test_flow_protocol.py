@@ -179,7 +179,7 @@ async def test_a_thousand_guids_leave_every_digit_sound(rig: Rig) -> None:
     async def turn(n: int) -> int:
         return n + 1
 
-    times = 1000 if rig.stores.backend == "sqlite" else 100  # each is a round trip there
+    times = 1000
     flow.repeat(after=turn, to=turn, when=lambda n: n < times)
     handle = await flow.start(0)
     await rig.run()

@@ -18,7 +18,7 @@ from holdfast.core.errors import DefinitionError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.models.flow.audit import audit_flows
 from holdfast.models.flow.reading import read_job
-from holdfast.testing.stores import SqliteStores
+from holdfast.testing.stores import PostgresStores, SqliteStores, Stores
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -145,8 +145,7 @@ def _declare(flow: Flow, number: int, node: Node, made: list[Any], ran: Counter[
     return flow.join(after=sources, optional=optional, name=name, retry=ONCE)(several)
 
 
-async def run(nodes: list[Node], folder: Path) -> None:
-    stores = SqliteStores(folder)
+async def run(nodes: list[Node], stores: Stores) -> None:
     ran: Counter[str] = Counter()
     app = App("random", store=stores.unopened())
     try:
@@ -179,4 +178,11 @@ async def run(nodes: list[Node], folder: Path) -> None:
 @given(graphs())
 def test_a_random_graph_does_what_a_plain_interpreter_does(nodes: list[Node]) -> None:
     with TemporaryDirectory() as folder:
-        asyncio.run(run(nodes, Path(folder)))
+        asyncio.run(run(nodes, SqliteStores(Path(folder))))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(nodes=graphs())
+def test_so_it_does_on_postgres(postgres_schemas: str, nodes: list[Node]) -> None:
+    """Fewer of them: each opens connections of its own."""
+    asyncio.run(run(nodes, PostgresStores(postgres_schemas)))
