@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from holdfast.core.clock import to_datetime
 from holdfast.core.codec import codec_for
 from holdfast.core.cron import Cron
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.core.errors import HoldfastError, InvalidArgumentError, NotFoundError, StoreError
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.searchable import is_text
 from holdfast.engine.service import Service
@@ -31,6 +32,8 @@ from holdfast.models.handle import Handle
 from holdfast.models.options import Options, check_queue
 from holdfast.store.base import Store
 from holdfast.store.values import NewExecution, Schedule, Tick
+
+log = logging.getLogger("holdfast.schedules")
 
 Overlap = Literal["skip", "allow", "buffer_one"]
 CatchUp = Literal["none", "latest", "all"]
@@ -182,6 +185,7 @@ class Scheduler(Service):
         super().__init__()
         self._connection = connection
         self._on_started = on_started
+        self._failed: dict[str, datetime] = {}  # by schedule: the tick that could not be started
 
     async def run_once(self) -> float | None:
         store = await self._connection.store()
@@ -190,10 +194,22 @@ class Scheduler(Service):
         for schedule in await store.schedules():
             if schedule.paused:
                 continue
-            if schedule.next_at <= now or schedule.buffered_at is not None:
-                await self._tick(schedule, now)
+            try:
+                if schedule.next_at <= now or schedule.buffered_at is not None:
+                    await self._tick(schedule, now)
+            except StoreError:
+                raise
+            except (HoldfastError, ZoneInfoNotFoundError, msgspec.DecodeError) as error:
+                self._note_failed(schedule, error)  # the others have their ticks all the same
+                continue
             soonest = min(soonest, max(0.01, (schedule.next_at - now).total_seconds()))
         return soonest
+
+    def _note_failed(self, schedule: Schedule, error: Exception) -> None:
+        """Once a tick, which stays due: it is started, or is a missed one, when the cause is mended."""
+        if self._failed.get(schedule.name) != schedule.next_at:
+            self._failed[schedule.name] = schedule.next_at
+            log.error("the schedule %s cannot start its tick of %s: %s", schedule.name, schedule.next_at, error)
 
     async def _tick(self, schedule: Schedule, now: datetime) -> None:
         store = await self._connection.store()

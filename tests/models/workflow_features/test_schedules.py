@@ -12,7 +12,7 @@ import pytest
 from holdfast import Context, Done, Machine, Outcome, Status, step
 from holdfast.core import crashpoints
 from holdfast.core.errors import ConfigurationError, InvalidArgumentError, NotFoundError
-from holdfast.models.schedule import STARTS_A_PASS, Scheduler, make_spec
+from holdfast.models.schedule import POLL_SECONDS, STARTS_A_PASS, Scheduler, make_spec
 from holdfast.store.values import ExecutionFilter
 from tests.models.workflow.kit import Rig
 
@@ -47,6 +47,27 @@ async def test_a_tick_starts_one_execution_with_any_number_of_workers(rig: Rig) 
         await rig.stores.advance(MINUTE)
         await asyncio.gather(*(scheduler.run_once() for scheduler in (first, *others)))
     assert await started(rig) == ["00:01:00Z", "00:02:00Z", "00:03:00Z"]
+
+
+async def test_a_schedule_that_cannot_start_does_not_hold_up_the_others(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rig.app.schedules.create("a-broken-one", "* * * * *", "nobody")
+    scheduler = await made(rig)
+    await rig.stores.advance(MINUTE)
+    await scheduler.run_once()
+    assert await scheduler.run_once() == POLL_SECONDS
+    assert await started(rig) == ["00:01:00Z"]
+    told = [record.message for record in caplog.records if "a-broken-one" in record.message]
+    assert len(told) == 1
+    assert "no worker of this ledger has known a definition 'nobody'" in told[0]
+
+    @rig.app.workflow(name="nobody")
+    async def somebody(ctx: Context) -> None: ...
+
+    await rig.app.register()
+    await scheduler.run_once()
+    assert len(await rig.app.search({"schedule": "a-broken-one"})) == 1
 
 
 @pytest.mark.parametrize("point", ["insert.before", "insert.after"])
