@@ -25,6 +25,7 @@ class Collation:
         self._children: list[tuple[int, NewExecution]] = []
         self.ended = False  # a job did, in the answer that was read
         self._onward: dict[int, int] = {}  # by position: the place of the child that takes the row over
+        self._going_on: set[bytes] = set()
         for position, commit in enumerate(ordered, 1):
             for effect in commit.effects[1:]:
                 if type(effect) is Collate:
@@ -37,7 +38,8 @@ class Collation:
     def _publish(self, position: int, effect: Collate) -> None:
         if effect.settle is None:
             return
-        if effect.settle.onward:
+        if effect.settle.onward and (child := effect.settle.children[0].promise) not in self._going_on:
+            self._going_on.add(child)  # one row a promise: of two that go on to one child, the second publishes it
             self._onward[position] = len(self._children)
         self._children += [(position, child) for child in effect.settle.children]
         for arrival in effect.settle.arrivals:
