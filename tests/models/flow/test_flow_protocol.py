@@ -14,8 +14,10 @@ from holdfast.engine.settings import WorkerSettings
 from holdfast.models.flow.audit import audit_flows
 from holdfast.models.flow.message import message_handler, message_promise
 from holdfast.models.flow.reading import read_job
+from holdfast.store.base import Store
 from holdfast.store.flows import LEG2, MESSAGE
 from holdfast.store.values import NewExecution
+from holdfast.testing.crash import Simulation, crash_everywhere
 from holdfast.testing.faults import FaultyStore, lose_reply, lose_request, on_store
 from holdfast.testing.stores import Stores
 from tests.engine.rig import Rig
@@ -74,14 +76,14 @@ async def test_a_response_before_leg1_is_put_back_and_closed_with_its_job(rig: R
     assert await audit_flows(await rig.store()) == []
 
 
-def transactional(app: App, *, is_async: bool) -> Any:
-    """Writes a row through the store's connection, and once fails after it has."""
+def transactional(app: App, *, is_async: bool, is_flaky: bool = True) -> Any:
+    """Writes a row through the store's connection, and, if flaky, once fails after it has."""
     flow = app.flow("transactional")
     tries: list[int] = []
 
     def failing(n: int) -> None:
         tries.append(n)
-        if len(tries) == 1:
+        if is_flaky and len(tries) == 1:
             raise ConnectionError("after the write")
 
     if is_async:
@@ -114,8 +116,7 @@ def transactional(app: App, *, is_async: bool) -> Any:
     return flow
 
 
-async def _written(rig: Rig, statement: str) -> list[Any]:
-    store = await rig.store()
+async def _written(store: Store, statement: str) -> list[Any]:
     if store.commits_in_thread:
         return await store._write(None, lambda tx: tx.db.execute(statement).fetchall())  # type: ignore[attr-defined,no-any-return]
     async with store._connections.any("look") as connection:  # type: ignore[attr-defined]
@@ -124,16 +125,41 @@ async def _written(rig: Rig, statement: str) -> list[Any]:
 
 async def test_a_transactional_activity_takes_effect_exactly_once(rig: Rig) -> None:
     """What it wrote commits with the marker of Step 1; a failed attempt leaves nothing."""
-    is_async = not (await rig.store()).commits_in_thread
-    await _written(rig, "drop table if exists written")
-    await _written(rig, "create table written (n int)")
+    store = await rig.store()
+    is_async = not store.commits_in_thread
+    await _written(store, "drop table if exists written")
+    await _written(store, "create table written (n int)")
     flow = transactional(rig.app, is_async=is_async)
     handle = await flow.start(7)
     await rig.run()
     assert await handle.result() == 80
-    assert sorted(row[0] for row in await _written(rig, "select n from written")) == [7, 100]
-    await _written(rig, "drop table written")
+    assert sorted(row[0] for row in await _written(store, "select n from written")) == [7, 100]
+    await _written(store, "drop table written")
     assert await audit_flows(await rig.store()) == []
+
+
+async def test_a_transactional_activity_takes_effect_once_wherever_the_process_dies(stores: Stores) -> None:
+    """Sections 11 and 13: around Step 1 and Step 3, and at every other commit."""
+    app = App("transactions", store="unused.db")
+    flow = transactional(app, is_async=not stores.store.commits_in_thread, is_flaky=False)
+
+    async def written(statement: str) -> list[Any]:
+        return await _written(stores.store, statement)
+
+    async def scenario(sim: Simulation) -> None:
+        await written("drop table if exists written")
+        await written("create table written (n int)")
+        handle = await sim.call(lambda: flow.options(key="one").start(7))
+        await sim.work()
+        assert (await handle.describe()).result == "80"
+        assert sorted(row[0] for row in await written("select n from written")) == [7, 100]
+        assert await audit_flows(stores.store) == []
+
+    points = ["flush.before", "flush.after"]
+    report = await crash_everywhere(app, scenario, stores=stores, settings=WorkerSettings(), points=points)
+    for point in points:
+        assert report.died_at[point] == report.reached[point] > 10, point
+    await written("drop table written")
 
 
 async def test_a_transaction_of_the_wrong_form_fails_with_a_reason(rig: Rig) -> None:
