@@ -385,22 +385,61 @@ async def test_what_a_combination_refuses(rig: Rig, how: str) -> None:
     assert words[how] in await rig.result(await work.start(how))
 
 
-async def test_a_deadline_on_a_join_set_is_a_timer_beside_it(rig: Rig) -> None:
-    """B8: a timer is no member; `any` with the call and a timer does it."""
+@COLD
+async def test_a_deadline_on_a_join_set_is_a_timer_beside_it(rig: Rig, cold: bool) -> None:
+    """B8: a timer is no member. What came too late for one wait is there for the next, and replay agrees."""
 
     @rig.app.task(queue="a")
-    async def slow() -> int:
-        return 1
+    async def slow(number: int) -> int:
+        return number
 
     @rig.app.workflow
-    async def work(ctx: Context) -> str:
-        call, timer = ctx.invoke(slow), ctx.sleep(5)
-        first = await ctx.any(call, timer)
-        return "timeout" if first.promise is timer else "result"
+    async def work(ctx: Context) -> list[Any]:
+        seen: list[Any] = []
+        async with ctx.join_set() as calls:
+            calls.submit(slow, 1)
+            for _ in range(2):
+                try:
+                    seen.append((await calls.next(timeout=5)).result())
+                except TimeoutError as error:
+                    seen.append(str(error))
+                    if len(seen) == 1:
+                        calls.submit(slow, 2)  # nothing was taken, so the set is open (JS-2)
+            await ctx.signal("go")
+            seen.append((await calls.next(timeout=5)).result())
+        return seen
 
     handle = await work.start()
-    caller = await rig.make_worker(queues=["default"])
+    caller = await rig.make_worker(queues=["default"], warm_most=0 if cold else None)
     await caller.run_until_idle()
     await rig.advance(5)
     await caller.run_until_idle()
-    assert await handle.result() == "timeout"
+    helper = await rig.make_worker(queues=["a"])
+    await helper.run_until_idle()
+    await caller.run_until_idle()
+    await rig.advance(600)
+    await handle.signal("go")
+    await caller.run_until_idle()
+    seen = await handle.result()
+    assert (seen[0], sorted(seen[1:])) == ("no call of the join set ended within 5 s", [1, 2])
+    lines = await rig.lines(handle)
+    assert "ExecutionAwaiting [root.1, root.2] Any" in lines
+    assert len([line for line in lines if line.startswith("JoinSetAwaited")]) == 2
+
+
+@pytest.mark.parametrize("timeout", [-1, "soon", float("nan")], ids=str)
+async def test_a_deadline_of_no_length_is_refused(rig: Rig, timeout: Any) -> None:
+    @rig.app.task
+    async def call() -> None: ...
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        async with ctx.join_set() as calls:
+            calls.submit(call)
+            try:
+                await calls.next(timeout=timeout)
+            except InvalidArgumentError as error:
+                return str(error)
+        return "no error"
+
+    assert "timeout" in await rig.result(await work.start())

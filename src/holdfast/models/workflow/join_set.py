@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
 from holdfast.models.workflow.callee import is_callee
 from holdfast.models.workflow.promise import CallPromise, Completed, Wait
@@ -51,9 +52,12 @@ class JoinSet(Generic[T]):
         self._members[promise.id] = promise
         return promise
 
-    def next(self) -> _Next[T]:
-        """The next result, as it comes: `Completed`, whose `result()` gives the value or raises."""
-        return _Next(self)
+    def next(self, *, timeout: Duration | None = None) -> _Next[T]:
+        """The next result, as it comes: `Completed`, whose `result()` gives the value or raises.
+
+        `TimeoutError` after `timeout`: nothing is taken, and the calls go on.
+        """
+        return _Next(self, None if timeout is None else seconds(timeout, name="timeout"))
 
     async def first(self, count: int) -> list[Completed[T]]:
         """The first `count` that succeeded; raises the last failure if so many cannot be had any more."""
@@ -104,10 +108,11 @@ class _Iterator(Generic[T]):
 
 
 class _Next(Generic[T]):
-    __slots__ = ("_join_set",)
+    __slots__ = ("_join_set", "_timeout_seconds")
 
-    def __init__(self, join_set: JoinSet[T]) -> None:
+    def __init__(self, join_set: JoinSet[T], timeout_seconds: float | None) -> None:
         self._join_set = join_set
+        self._timeout_seconds = timeout_seconds
 
     def __await__(self) -> Generator[Wait, None, Completed[T]]:
         join_set = self._join_set
@@ -118,11 +123,23 @@ class _Next(Generic[T]):
         ids = tuple(members)
         if not join_set._is_closed:
             session.watched.update(ids)
-        if not session.is_ready("Any", ids):
-            yield Wait("Any", ids)
+        if self._timeout_seconds is None:
+            if not session.is_ready("Any", ids):
+                yield Wait("Any", ids)
+        else:
+            yield from self._await_until(session, ids, self._timeout_seconds)
         join_set._is_closed = True
         taken = session.take_member(join_set.id, ids)
         assert taken is not None
         promise = members.pop(taken)
         promise._settle()
         return Completed(promise)
+
+    def _await_until(self, session: Session, ids: tuple[str, ...], limit: float) -> Generator[Wait, None, None]:
+        """B8: a timer is no member; it stands beside the set, and whichever the journal has first, wins."""
+        timer = session.begin_timer(limit)
+        both = (*ids, timer)
+        if not session.is_ready("Any", both):
+            yield Wait("Any", both)
+        if session.first_of(both) == timer:
+            raise TimeoutError(f"no call of the join set ended within {limit:g} s")
