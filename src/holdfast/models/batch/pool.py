@@ -13,10 +13,11 @@ import contextvars
 import math
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.sequence import FailClass
+from holdfast.engine.threads import StepThreads
 from holdfast.models.batch.definition import Batch, Skip
 from holdfast.models.batch.items import Unreadable
 from holdfast.models.workflow.current import CURRENT_CALL, Current
@@ -60,7 +61,7 @@ class Pool:
         self._loading: set[ChunkRun] = set()
         self._reserved: dict[ChunkRun, int] = {}
         self._watch: asyncio.TimerHandle | None = None
-        self._threads: ThreadPoolExecutor | None = None  # None: nothing has hung in those of the worker
+        self._threads: StepThreads | None = None  # None: nothing has hung in those of the worker
         self._is_closed = False
         self._done = 0
         self._sampled_at = self._loop.time()
@@ -224,10 +225,7 @@ class Pool:
 
         def work() -> Any:
             flight.began = flight.beat = self._loop.time()
-            try:
-                return context.run(self._batch.fn, item, **run.resources)
-            except StopIteration as error:  # which no future can carry: whoever awaits it would wait for ever
-                raise RuntimeError("it raised StopIteration") from error
+            return context.run(self._batch.fn, item, **run.resources)
 
         while True:
             flight.began = flight.beat = math.inf
@@ -244,7 +242,7 @@ class Pool:
         """Code hangs in one of the threads, and no thread can be stopped: what comes next gets new ones."""
         if self._threads is not None:
             self._threads.shutdown(wait=False)
-        self._threads = ThreadPoolExecutor(
+        self._threads = StepThreads(
             min(self._batch.concurrency, OWN_THREADS), thread_name_prefix=f"holdfast-batch-{self._batch.name}"
         )
         for flight in self._flights:
