@@ -48,9 +48,9 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
         kept = keeping.keep(tx, worker, commits)
     else:
         alone = keeping.keep_one(tx, worker, commits[0])
-        if alone is not None and not keeping.is_collation(commits[0]):
-            return Flushed([alone], at_us=tx.now)
-        kept = {} if alone is None else {id(commits[0]): alone}
+        if alone is not None:
+            return _flush_alone(tx, commits[0], alone)
+        kept = {}
     rest = [commit.claim.row for commit in commits if id(commit) not in kept]
     fences = _fences(tx, worker, rest) if rest else {}
     batch = _Batch(tx)
@@ -62,6 +62,16 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
             batch.receipts.append(Receipt(False))
         else:
             batch.add(commit, fence)
+    batch.write()
+    return Flushed(batch.receipts, batch.woke, tx.now)
+
+
+def _flush_alone(tx: Tx, commit: Commit, kept: Receipt) -> Flushed:
+    """What a single commit asks for beside its row, which is written."""
+    if not keeping.is_collation(commit):
+        return Flushed([kept], at_us=tx.now)
+    batch = _Batch(tx)
+    batch.add_kept(commit, kept, is_counted=True)
     batch.write()
     return Flushed(batch.receipts, batch.woke, tx.now)
 
@@ -102,14 +112,15 @@ class _Batch:
         self._opened_jobs: list[tuple[int, OpenJob]] = []
         self._collations: list[collating.Collation] = []
 
-    def add_kept(self, commit: Commit, receipt: Receipt) -> None:
-        """One whose own row `keeping` has written."""
+    def add_kept(self, commit: Commit, receipt: Receipt, *, is_counted: bool = False) -> None:
+        """One whose own row `keeping` has written; it may have counted the inbox too."""
         row = commit.claim.row
         self.receipts.append(receipt)
         if keeping.is_collation(commit):
             self._add_collation(commit.claim, commit.effects[1], receipt)  # type: ignore[arg-type]
         if receipt.status is _EXECUTING:
-            self._live[row] = receipt
+            if not is_counted:
+                self._live[row] = receipt
         else:
             self._ended.append(row)
 

@@ -26,6 +26,8 @@ _MOVE_GUID: Final = _of_many_rows("flow_guid", "(?, ?, ?, ?, ?, ?, ?)", "(?, ?, 
 
 def move_activities(tx: Tx, moves: Sequence[tuple[int, Collate]]) -> list[int]:
     """The ledger of each one's activity after its move; of two on one activity, the second finds the first's."""
+    if len(moves) == 1:
+        return [_move_one(tx, *moves[0])]
     moved = [0] * len(moves)
     alike: dict[tuple[int, int], dict[Row, int]] = {}  # by weights: the keys, and whose they are
     later: list[tuple[int, tuple[int, Collate]]] = []
@@ -40,9 +42,8 @@ def move_activities(tx: Tx, moves: Sequence[tuple[int, Collate]]) -> list[int]:
             alike.setdefault((effect.add, effect.mark), {})[key] = at
     for weights, places in alike.items():
         if weights == (0, 0):
-            for key, at in places.items():
-                found = tx.db.execute(SQL["flow_activity_ledger"], key).fetchone()
-                moved[at] = 0 if found is None else found[0]
+            for at in places.values():
+                moved[at] = _move_one(tx, *moves[at])
         else:
             for row in _many(tx, _MOVE_ACTIVITY, weights, list(places)):
                 moved[places[row[:3]]] = row[3]
@@ -51,6 +52,15 @@ def move_activities(tx: Tx, moves: Sequence[tuple[int, Collate]]) -> list[int]:
         for (at, _), ledger in zip(later, again, strict=True):
             moved[at] = ledger
     return moved
+
+
+def _move_one(tx: Tx, job: int, effect: Collate) -> int:
+    where = (job, effect.activity, effect.dimension)
+    if effect.add or effect.mark:
+        ledger: int = tx.db.execute(SQL["flow_activity"], (effect.add, effect.mark, *where)).fetchone()[3]
+        return ledger
+    found = tx.db.execute(SQL["flow_activity_ledger"], where).fetchone()
+    return 0 if found is None else found[0]
 
 
 def move_guids(tx: Tx, moves: Sequence[tuple[int, Collate]], ledgers: Sequence[int]) -> dict[tuple[int, bytes], Row]:
