@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.output import counted
 from tests.cli.conftest import Call
 from tests.cli.processes import HOLDFAST, environment
 
@@ -117,3 +118,7 @@ def test_a_run_whose_source_has_not_ended_says_so(holdfast: Call, name: str) -> 
     holdfast("batch", "run", f"{name}_program:app.{name}", "--input", "paths.txt", "--key", "w", "--no-work")
     (run,) = holdfast("list", "--name", name, "--json").json["executions"]
     assert "0 taken in, the source has not ended" in holdfast("batch", "show", run["id"]).out
+
+
+def test_batches_are_counted_in_words() -> None:
+    assert [counted(1, "batch"), counted(2, "batch"), counted(2, "chunk")] == ["1 batch", "2 batches", "2 chunks"]

@@ -48,8 +48,9 @@ def visible(text: str) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 order`, `20 orders`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    """`1 order`, `20 orders`, `3 batches`."""
+    ending = "es" if thing.endswith("ch") else "s"
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}{ending}"
 
 
 @dataclass(frozen=True, slots=True)
