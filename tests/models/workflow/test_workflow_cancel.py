@@ -61,6 +61,44 @@ async def test_a_cancel_is_raised_at_the_wait_and_clean_up_is_durable(rig: Rig, 
     ]
 
 
+async def test_clean_up_in_this_worker_is_not_cancelled_however_long_it_takes(rig: Rig) -> None:
+    """The row says all the while that its cancel is requested, and the worker looks at it all the while."""
+    working, refunding = Gate(), Gate()
+    refunded: list[str] = []
+
+    @rig.app.task
+    async def work() -> None:
+        await working.wait()
+
+    @rig.app.task
+    async def refund() -> str:
+        await refunding.wait()
+        return "refunded"
+
+    @rig.app.workflow
+    async def order(ctx: Context) -> None:
+        try:
+            await work()
+        finally:
+            refunded.append(await refund())
+
+    handle = await order.start()
+    worker = await rig.make_worker()
+    at_work = rig.working(worker)
+    await working.reached.wait()
+    await handle.cancel()
+    await worker._watcher.run_once()
+    await refunding.reached.wait()
+    for _ in range(3):
+        await worker._watcher.run_once()
+        for _ in range(10):
+            await asyncio.sleep(0)
+            await handle.describe()  # as many turns as the worker's own look takes
+    refunding.opened.set()
+    await at_work
+    assert (refunded, await rig.status(handle)) == (["refunded"], Status.CANCELLED)
+
+
 async def test_the_first_reason_of_a_cancel_is_kept_and_reaches_the_body(rig: Rig) -> None:
     heard: list[str] = []
 

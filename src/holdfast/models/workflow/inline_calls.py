@@ -252,14 +252,16 @@ class InlineCalls(RunLedger):
         self._is_stirred = True
         if self._stirring is not None and not self._stirring.done():
             self._stirring.set_result(None)
-        if self._in_place is not None:
+        if self._in_place is not None and self._session.cancel_sequence is None:
             looking = asyncio.get_running_loop().create_task(self._interrupt_if_cancelled())
             self._runner.background.add(looking)
             looking.add_done_callback(self._runner.background.discard)
 
     async def _interrupt_if_cancelled(self) -> None:
         view = await self._engine.store.get(self._claim.promise)
-        if view is not None and view.cancel_requested and self._in_place is not None and not self._is_interrupted:
+        if view is None or not view.cancel_requested or self._session.cancel_sequence is not None:
+            return  # once the body has heard of it, what runs is its clean-up
+        if self._in_place is not None and not self._is_interrupted:
             self._is_interrupted = True
             self._in_place.cancel()
 
