@@ -82,14 +82,17 @@ async def work(app: App, *queues: str) -> None:
     await worker.stop()
 
 
-async def moved(source: Store, target: Store, promise: PromiseId | None = None, **options: Any) -> Imported:
+async def moved(
+    source: Store, target: Store, promise: PromiseId | None = None, replace: bool = False, **options: Any
+) -> Imported:
     file = io.BytesIO()
     await export(source, file.write, promise, version="1", **options)
-    return await import_file(target, file, "a file")
+    return await import_file(target, file, "a file", replace=replace)
 
 
+@pytest.mark.parametrize("is_ended", [False, True])
 async def test_a_workflow_in_flight_goes_on_elsewhere_and_back_and_does_everything_once(
-    stores: Stores, elsewhere: Stores
+    stores: Stores, elsewhere: Stores, is_ended: bool
 ) -> None:
     effects: list[str] = []
     here, there = await program(stores, effects), await program(elsewhere, effects)
@@ -110,10 +113,13 @@ async def test_a_workflow_in_flight_goes_on_elsewhere_and_back_and_does_everythi
     assert effects == ["charged 5"]
     assert len(await elsewhere.store.children(over_there.id.to_bytes())) == 1
 
-    await handle.cancel(force=True)  # what is left here is ended, and taken away
-    await stores.reset()
-    back = await program(stores, effects)
-    assert (await moved(elsewhere.store, stores.store, handle.id, pause=True)).executions == 2
+    if is_ended:
+        await handle.cancel(force=True)  # what is left here
+    with pytest.raises(TransferError, match="is here already"):
+        await moved(elsewhere.store, stores.store, handle.id)
+    back = here
+    assert (await moved(elsewhere.store, stores.store, handle.id, True, pause=True)).executions == 2
+    assert (await audit(stores.store))[0] == []
     await back.handle("pay", key="a").signal("word", "two")
     await work(back)
     assert await back.handle("pay", key="a").result() == [5, "one", 5, "two"]
@@ -122,7 +128,29 @@ async def test_a_workflow_in_flight_goes_on_elsewhere_and_back_and_does_everythi
     view = await elsewhere.store.get(handle.id.to_bytes())
     assert view is not None
     assert not view.status.is_terminal
-    for app in (here, there, back):
+    with pytest.raises(TransferError, match="is here already"):  # it is done here: nothing takes its place
+        await moved(elsewhere.store, stores.store, handle.id, True, pause=True)
+    for app in (here, there):
+        await app.close()
+
+
+async def test_what_is_live_or_further_here_is_not_replaced(stores: Stores, elsewhere: Stores) -> None:
+    effects: list[str] = []
+    here, there = await program(stores, effects), await program(elsewhere, effects)
+    handle = await here.start_by_name("pay", {"amount": 5}, key="a")
+    await work(here)
+    await moved(stores.store, elsewhere.store, handle.id, pause=True)
+    await handle.resume()
+    with pytest.raises(TransferError, match="is here already"):  # it may be picked at any moment
+        await moved(elsewhere.store, stores.store, handle.id, True, pause=True)
+    await handle.signal("word", "one")
+    await work(here, "default")
+    await handle.pause()
+    before = await handle.describe()
+    with pytest.raises(TransferError, match="is here already"):  # it has done more than the other
+        await moved(elsewhere.store, stores.store, handle.id, True, pause=True)
+    assert (await handle.describe()) == before
+    for app in (here, there):
         await app.close()
 
 

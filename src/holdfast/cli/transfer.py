@@ -118,10 +118,13 @@ def _output(file: str | None) -> Iterator[BinaryIO]:
 @click.command("import")
 @click.argument("file", metavar="[FILE]", default="-")
 @click.option("--skip-existing", is_flag=True, help="Leave executions that are here as they are.")
+@click.option("--replace", is_flag=True, help="Take the place of what is paused or cancelled here, and not further.")
 @click.option("--paused", is_flag=True, help="Keep what is live, and schedules, from going on here until `resume`.")
 @click.option("--damaged", is_flag=True, help="Take in what breaks the rules of `verify`, too: to look at it.")
 @shared
-def import_command(call: Invocation, file: str, skip_existing: bool, paused: bool, damaged: bool) -> None:
+def import_command(
+    call: Invocation, file: str, skip_existing: bool, replace: bool, paused: bool, damaged: bool
+) -> None:
     """Take in what `holdfast export` wrote, from a file or standard input: all of it in one commit, or nothing.
 
     Every line is checked first. What is live goes on here, from its last commit.
@@ -130,7 +133,14 @@ def import_command(call: Invocation, file: str, skip_existing: bool, paused: boo
     async def work(ledger: Ledger) -> Imported:
         with _input(file) as (source, name), progress(call, "importing", "records") as tell:
             return await import_file(
-                ledger.store, source, name, skip_existing=skip_existing, paused=paused, damaged=damaged, progress=tell
+                ledger.store,
+                source,
+                name,
+                skip_existing=skip_existing,
+                replace=replace,
+                paused=paused,
+                damaged=damaged,
+                progress=tell,
             )
 
     done = call.run(work, create=True)

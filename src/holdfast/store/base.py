@@ -313,11 +313,15 @@ class Store(FlowLedger, Watching, Protocol):
         ledger as a whole. `take` may be called in another thread.
         """
 
-    async def write_records(self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False) -> Written:
+    async def write_records(
+        self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False, replace: bool = False
+    ) -> Written:
         """Insert records, in the order of `read_records`, in one commit or not at all; `batches` is read meanwhile.
 
         An execution, a schedule or an occupied unique key that is in the way refuses all of it; with `skip_existing`
-        an execution that is there stays as it is, with all that is its own. Queues and definitions always do.
+        an execution that is there stays as it is, with all that is its own. Queues and definitions always do. With
+        `replace` a record takes the place of an execution that is paused or cancelled, has no parent and is not further
+        than the record, with its whole tree, if nobody holds any of it.
         """
 
     async def survey(self, take: Callable[[Sequence[Record]], None]) -> Oddities:

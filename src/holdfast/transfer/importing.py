@@ -90,12 +90,14 @@ async def import_file(
     source: str,
     *,
     skip_existing: bool = False,
+    replace: bool = False,
     paused: bool = False,
     damaged: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Imported:
     """Write all of a file that is whole and sound; `paused` keeps what is live in it, and its schedules, from going on.
 
+    `replace` takes the place of executions that are paused or cancelled here: so a run that was moved away comes back.
     `damaged` takes in what breaks the rules, too: to look at it.
     """
     checked = check(file, source, progress)
@@ -107,7 +109,9 @@ async def import_file(
     file.readline()
     records = read_records(file, source)
     written = await store.write_records(
-        _told(in_batches(_paused(records) if paused else records), progress), skip_existing=skip_existing
+        _told(in_batches(_paused(records) if paused else records), progress),
+        skip_existing=skip_existing,
+        replace=replace,
     )
     if written.existing is not None:
         raise TransferError(_in_the_way(written.existing))
@@ -141,4 +145,7 @@ def _in_the_way(existing: Existing) -> str:
         )
     shown = ", ".join(PromiseId.parse(promise).short for promise in existing.ids[:_SHOWN])
     more = f" and {len(existing.ids) - _SHOWN} more" if len(existing.ids) > _SHOWN else ""
-    return f"nothing was imported: {shown}{more} is here already. Skip what exists, or delete it with gc"
+    return (
+        f"nothing was imported: {shown}{more} is here already. Skip what exists, or replace it: paused or cancelled, "
+        "without a parent, and not further than the file says"
+    )

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import handler_of
 from holdfast.store.postgres.ledger import Ledger
@@ -66,10 +67,13 @@ class Recording(Ledger):
             statement = self._record_sql("records_shared", shared)
             await _hand_over(connection, statement, (), _shared_reader(shared), take)
 
-    async def write_records(self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False) -> Written:
+    async def write_records(
+        self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False, replace: bool = False
+    ) -> Written:
         try:
             async with self._connections.any("write records") as connection, connection.transaction():
-                writing = _Writing(self, connection, skip_existing)
+                last: int = await connection.fetchval(self._sql["records_last"]) if replace else 0
+                writing = _Writing(self, connection, skip_existing, last if replace else None)
                 for batch in batches:
                     await writing.write(batch)
                 await connection.execute(self._sql["records_wake"])
@@ -192,9 +196,12 @@ def _dedup_key(record: Record, key: str | None) -> str:
 class _Writing:
     """One call of `write_records`: which rows were made for which ids."""
 
-    def __init__(self, store: Recording, connection: Connection, skip_existing: bool) -> None:
+    def __init__(self, store: Recording, connection: Connection, skip_existing: bool, last: int | None) -> None:
         self._connection = connection
         self._skip = skip_existing
+        self._last = last  # of what was here before, where its place may be taken
+        executions = store._sql["records_delete"].replace("{table}", "executions").replace("{owner}", "id")
+        self._delete = [*(store._record_sql("records_delete", record) for record in OWNED), executions]
         self._blocks = store._sql
         self.rows: dict[str, int] = {}
         self.skipped: set[str] = set()
@@ -223,6 +230,9 @@ class _Writing:
         if not records:
             return
         there = await self._find([id_bytes(record.id) for record in records])
+        if self._last is not None and there:
+            await self._make_room([record for record in records if record.id in there])
+            there = await self._find([id_bytes(record.id) for record in records])
         if there and not self._skip:
             raise RefusedError(Existing(ids=tuple(sorted(there))))
         self.skipped.update(there)
@@ -246,6 +256,15 @@ class _Writing:
                 for record in new
             ],
         )
+
+    async def _make_room(self, records: Sequence[ExecutionRecord]) -> None:
+        """Delete the trees that are at rest, with all that belongs to them."""
+        for record in records:
+            within = PromiseId.parse(record.id).subtree_range()
+            await self._connection.execute(self._blocks["records_lock"], *within)
+            if await self._connection.fetchval(self._blocks["records_at_rest"], *within, self._last, record.revision):
+                for statement in self._delete:
+                    await self._connection.execute(statement, *within)
 
     async def _check_unique_keys(self, records: Sequence[ExecutionRecord]) -> None:
         """Before the index refuses a row: that would say less, and end the transaction."""

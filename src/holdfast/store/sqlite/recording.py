@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, get_type_hints
 
 from holdfast.core.clock import to_datetime, to_us
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import handler_of
 from holdfast.store.records import (
@@ -158,9 +159,11 @@ def survey(db: sqlite3.Connection, take: Take) -> Oddities:
 class _Writing:
     """One call of `write`: which rows were made for which ids."""
 
-    def __init__(self, tx: Tx, skip_existing: bool) -> None:
+    def __init__(self, tx: Tx, skip_existing: bool, replace: bool) -> None:
         self._db = tx.db
         self._skip = skip_existing
+        self._replaces = replace
+        self._last = tx.db.execute(SQL["records_last"]).fetchone()[0] if replace else 0  # of what was here before
         self.rows: dict[str, int] = {}
         self.skipped: set[str] = set()
         self._executions = _statement("records_insert", ExecutionRecord, lead=("promise", "parent_id"))
@@ -168,7 +171,7 @@ class _Writing:
 
     def execution(self, record: ExecutionRecord) -> None:
         promise = id_bytes(record.id)
-        if self._find(promise) is not None:
+        if self._find(promise) is not None and not (self._replaces and self._make_room(record)):
             if not self._skip:
                 raise RefusedError(Existing(ids=(record.id,)))
             self.skipped.add(record.id)
@@ -185,6 +188,16 @@ class _Writing:
         row = self._db.execute(self._executions, values).lastrowid
         assert row is not None, "an insert gives its row an id"
         self.rows[record.id] = row
+
+    def _make_room(self, record: ExecutionRecord) -> bool:
+        """Delete a tree that is at rest, with all that belongs to it; False: it is not."""
+        within = PromiseId.parse(record.id).subtree_range()
+        if not self._db.execute(SQL["records_at_rest"], (*within, self._last, record.revision)).fetchone()[0]:
+            return False
+        for kind in OWNED:
+            self._db.execute(_statement("records_delete", kind), within)
+        self._db.execute(SQL["records_delete"].replace("{table}", "executions").replace("{owner}", "id"), within)
+        return True
 
     def owned(self, record: OwnedRecord) -> None:
         row = self.rows.get(record.id)
@@ -204,8 +217,8 @@ class _Writing:
         return None if found is None else int(found[0])
 
 
-def write(tx: Tx, batches: Iterable[Sequence[Record]], skip_existing: bool) -> Written:
-    writing = _Writing(tx, skip_existing)
+def write(tx: Tx, batches: Iterable[Sequence[Record]], skip_existing: bool, replace: bool = False) -> Written:
+    writing = _Writing(tx, skip_existing, replace)
     for batch in batches:
         for record in batch:
             if isinstance(record, ExecutionRecord):

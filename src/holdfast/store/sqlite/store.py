@@ -389,9 +389,11 @@ class SqliteStore(Flowing):
     ) -> None:
         await self._read(lambda db: recording.read(db, take, within))
 
-    async def write_records(self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False) -> Written:
+    async def write_records(
+        self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False, replace: bool = False
+    ) -> Written:
         try:
-            return await self._write("insert", lambda tx: recording.write(tx, batches, skip_existing))
+            return await self._write("insert", lambda tx: recording.write(tx, batches, skip_existing, replace))
         except RefusedError as refused:
             return Written(existing=refused.existing)
 

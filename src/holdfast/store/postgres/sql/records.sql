@@ -23,6 +23,27 @@ select {columns} from {schema}.{table} order by 1
 -- name: records_find
 select promise, id from {schema}.executions where promise = any ($1::bytea[])
 
+-- The rows stay locked until the commit: nobody picks one meanwhile.
+-- name: records_lock
+select from {schema}.executions where promise >= $1 and promise < $2 order by id for update
+
+-- name: records_last
+select coalesce(max(id), 0) from {schema}.executions
+
+-- A tree whose place may be taken: nothing hangs on it from above, it is not further than what comes, nothing in it can
+-- move, and none of it came just now.
+-- name: records_at_rest
+select not exists (
+  select from {schema}.executions e where e.promise >= $1 and e.promise < $2 and (
+    (e.promise = $1 and (e.parent_id is not null or e.status in ('done', 'failed') or e.revision > $4))
+    or (e.ended_at is null and (not e.paused or e.status = 'executing'))
+    or exists (select from {schema}.partition_locks l where l.holder = e.id)
+    or e.id > $3))
+
+-- name: records_delete
+delete from {schema}.{table} where {owner} in (
+  select e.id from {schema}.executions e where e.promise >= $1 and e.promise < $2)
+
 -- name: records_occupants
 select unique_key, promise from {schema}.executions
 where unique_key = any ($1::bytea[]) and not unique_released and status = any (unique_scope)

@@ -23,6 +23,22 @@ select {columns} from {table} order by 1;
 -- name: records_find
 select id from executions where promise = ?;
 
+-- name: records_last
+select coalesce(max(id), 0) from executions;
+
+-- A tree whose place may be taken: nothing hangs on it from above, it is not further than what comes, nothing in it can
+-- move, and none of it came just now.
+-- name: records_at_rest
+select not exists (
+  select 1 from executions e where e.promise >= ?1 and e.promise < ?2 and (
+    (e.promise = ?1 and (e.parent_id is not null or e.status in ('done', 'failed') or e.revision > ?4))
+    or (e.ended_at is null and (e.paused = 0 or e.status = 'executing'))
+    or exists (select 1 from partition_locks l where l.holder = e.id)
+    or e.id > ?3));
+
+-- name: records_delete
+delete from {table} where {owner} in (select e.id from executions e where e.promise >= ?1 and e.promise < ?2);
+
 -- name: records_occupant
 select promise from executions where unique_guard = ?;
 
