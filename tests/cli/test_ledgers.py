@@ -32,14 +32,14 @@ def elsewhere(backend: str, postgres_url: str, tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def piped(folder: Path, source: str, target: str, *export: str) -> tuple[Ran, Ran]:
+def piped(folder: Path, source: str, target: str, *export: str, take_in: tuple[str, ...] = ()) -> tuple[Ran, Ran]:
     """`holdfast export ... | holdfast import`, as a shell does it."""
     give = subprocess.Popen(
         [*HOLDFAST, "export", *export, "--database", source],
         cwd=folder, env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     take = subprocess.run(
-        [*HOLDFAST, "import", "--json", "--database", target],
+        [*HOLDFAST, "import", "--json", *take_in, "--database", target],
         cwd=folder, env=environment(None), stdin=give.stdout, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert give.stdout is not None
@@ -73,6 +73,10 @@ def test_a_run_in_flight_goes_through_a_pipe_and_goes_on_once(
     assert (again.code, refused.code) == (0, 1)
     assert "is here already" in refused.err
     assert "what is live goes on in this ledger" not in again.err or "paused" in again.err
+
+    _, back = piped(tmp_path, elsewhere, desk.database, run, take_in=("--replace",))
+    assert parsed(back, answers.ImportAnswer) == answers.ImportAnswer(executions=1, skipped=0, live=0)
+    assert desk.run(lambda app: app.handle("pay", key=desk.queue).result()) == "5 and 6"
 
 
 def test_export_and_import_in_a_terminal(desk: Desk, elsewhere: str, tmp_path: Path) -> None:
