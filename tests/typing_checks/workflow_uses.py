@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
+from asyncpg import Connection
+
 from holdfast import (
     App,
     Collision,
@@ -54,6 +56,11 @@ async def plain(order: Order) -> Receipt:
 @app.task
 def blocking(order: Order, times: int = 1) -> int:
     return times
+
+
+@app.transaction
+async def booked(connection: Connection, order: Order) -> Receipt:
+    return Receipt(1)
 
 
 @app.task(
@@ -119,10 +126,12 @@ async def checkout(ctx: Context, order: Order, urgent: bool = False) -> Receipt:
         jobs.submit(ctx.invoke(plain, order))
         jobs.submit(plain(order))
         assert_type(await jobs.next(), Completed[Receipt])
-        assert_type((await jobs.next()).result(), Receipt)
+        assert_type((await jobs.next(timeout=timedelta(minutes=1))).result(), Receipt)
         assert_type(await jobs.first(2), list[Completed[Receipt]])
         async for done in jobs:
             assert_type(done.result(), Receipt)
+    assert_type(await booked(order), Receipt)
+    assert_type(await ctx.transaction(booked, order), Receipt)
     ctx.log("%s is done", order.number)
     ctx.publish("stage", "charged")
     ctx.set_attributes(customer="c-1", total=3)
@@ -142,6 +151,7 @@ async def uses() -> None:
     assert_type(await app.run(blocking, Order("1")), int)
     outside: Awaitable[Receipt] = plain(Order("1"))
     assert_type(await outside, Receipt)
+    await handle.cancel(reason="out of stock")
     wrapped: Workflow[[int], str] = child
     assert_type(await wrapped.start(1), Handle[str])
 
@@ -154,6 +164,7 @@ async def mistakes(ctx: Context) -> None:
     await checkout.options(key="k").start(Order("1"), nonsense=1)  # type: ignore[call-arg]
     await charge.start()  # type: ignore[call-arg]
     await ctx.invoke(charge, 7)  # type: ignore[call-overload]
+    await ctx.transaction(booked, 7)  # type: ignore[arg-type]
     await ctx.signal(7, Order)  # type: ignore[call-overload]
     await ctx.sleep("soon")  # type: ignore[arg-type]
     await app.run(child, "three")  # type: ignore[call-overload]
