@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NewType
 
 from holdfast.core.errors import InvalidArgumentError, LedgerError
@@ -89,6 +90,7 @@ def response_guid(job: bytes, activity: str, dimension: Dimension, iteration: in
     return _guid(b"leg2", job, activity.encode(), str(dimension).encode(), b"%d" % iteration)
 
 
+@lru_cache(maxsize=1024)  # who publishes a message asks for it, and soon after who runs it
 def _guid(*parts: bytes) -> Guid:
     # The length goes first, or ("ab", "c") and ("a", "bc") would be one message.
     hashed = b"".join([len(part).to_bytes(8, "big") + part for part in parts])
