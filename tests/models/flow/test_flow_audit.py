@@ -7,9 +7,13 @@ import sqlite3
 import asyncpg
 import pytest
 
-from holdfast import Status
+from holdfast import App, Status
+from holdfast.engine.settings import WorkerSettings
 from holdfast.models.flow.audit import audit_flows
+from holdfast.testing.faults import on_store
+from holdfast.testing.stores import Stores
 from tests.engine.rig import Rig
+from tests.models.flow.graphs import six_graphs
 from tests.models.flow.test_flow_letters import declare, sql
 
 DAMAGE = {
@@ -21,6 +25,8 @@ DAMAGE = {
     "ruling A8": "delete from semaphores where activity = ''",
     "ruling A11": "update executions set status = 'done', ended_at = inserted_at where kind = 'flow'",
     "ruling A6": "update executions set status = 'stranded' where kind = 'flow'",
+    "section 11": "update guids set response = null where activity = 'first'",
+    "section 4.3": "delete from activities where activity = 'second'",
     "Rule G": "update executions set status = 'done', ended_at = inserted_at where kind = 'flow'",
 }
 
@@ -70,3 +76,30 @@ async def test_every_write_of_every_test_is_guarded(rig: Rig, reason: str) -> No
     assert await handle.status() is Status.DONE
     with pytest.raises((sqlite3.IntegrityError, asyncpg.PostgresError), match=f"(?i){reason}"):
         await sql(rig.stores, REFUSED[reason], guarded=True)
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("delete from arrivals where source = 'left'", "bottom: ruling A10: the join has a semaphore of 0, but 1"),
+        ("delete from semaphores where activity = 'bottom'", "bottom: ruling A10: something arrived"),
+        ("delete from guids where activity = 'bottom'", "bottom: section 7.1"),
+        ("update guids set ledger = ledger - 1000000000 where activity = 'left'", "left: Rule G: 'children spawned'"),
+        ("delete from failures", "worse: ruling A8: no edge took its error"),
+        ("update guids set response = '[]' where activity = 'top'", "Expected `object`"),
+    ],
+)
+async def test_damage_to_joins_and_answers_is_named(stores: Stores, statement: str, rule: str) -> None:
+    app = App("audit", store="unused.db")
+    six = six_graphs(app)
+    async with on_store(app, stores.store):
+        for name in ("diamond", "error"):
+            await six.flows[name].start(0)
+        worker = await app.make_worker(WorkerSettings())
+        await worker.open()
+        await worker.run_until_idle()
+        await worker.stop()
+    assert await audit_flows(stores.store) == []
+    await sql(stores, statement)
+    violations = await audit_flows(stores.store)
+    assert any(rule in line for line in violations), violations

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+
+import msgspec
 
 from holdfast.core.collation import (
     ActivityLedger,
@@ -20,8 +23,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import TERMINAL, Status
 from holdfast.models.flow.message import message_promise, peek_message
+from holdfast.models.flow.outcome import read_outcome
 from holdfast.store.base import Store
-from holdfast.store.flows import FLOW, JOB_SEMAPHORE, JobRecords
+from holdfast.store.flows import FLOW, JOB_SEMAPHORE, WORK, JobRecords
 from holdfast.store.values import ExecutionFilter, ExecutionView
 
 PAGE = 200
@@ -47,7 +51,10 @@ async def audit_flow(store: Store, view: ExecutionView) -> list[str]:
     label = PromiseId.from_bytes(view.promise).label(view.name)
     try:
         return [f"{label}: {violation}" for violation in _violations(view, records)]
-    except HoldfastError as error:  # digits that no ledger can have
+    except (
+        HoldfastError,
+        msgspec.MsgspecError,
+    ) as error:  # digits that no ledger can have, an answer that cannot be read
         return [f"{label}: {error}"]
 
 
@@ -60,6 +67,8 @@ def _violations(view: ExecutionView, records: JobRecords) -> Iterator[str]:
     for record in guids.values():
         yield from audit_guid(record)
     yield from _activities(records, guids)
+    yield from _joins(records)
+    yield from _answers(view, records, guids)
     yield from audit_job(semaphore, guids.values())
     yield from _obligations(view, records, semaphore, guids)
     yield from _end(view, records, semaphore, guids)
@@ -83,13 +92,50 @@ def _activities(records: JobRecords, guids: dict[bytes, GuidRecord]) -> Iterator
     for key, of_activity in entered.items():
         if key not in ledgers and any(record.ordinal for record in of_activity):
             yield f"{_place(*key)}: ruling A3: a GUID entered Leg2, but the activity has no ledger"
+    for message in records.messages:
+        key = _of(message.state)
+        if message.step == WORK and not (key in ledgers and ledgers[key].leg1_done):
+            yield f"{_place(*key)}: section 4.3: work was requested, but Leg1 is not done"
+
+
+def _joins(records: JobRecords) -> Iterator[str]:
+    """How many a join needs is the graph's to say; what is here must agree all the same (ruling A10)."""
+    under_way = {(found.activity, found.dimension) for found in records.activities}
+    under_way |= {(found.activity, found.dimension) for found in records.guids}
+    under_way |= {_of(message.state) for message in records.messages}
+    came: Counter[tuple[str, str]] = Counter((found.activity, found.dimension) for found in records.arrivals)
+    counting = {(found.activity, found.dimension) for found in records.arrivals if found.value is not None}
     joins = {(found.activity, found.dimension): found.status for found in records.semaphores}
+    del joins[JOB_SEMAPHORE, ""]
     for key, missing in joins.items():
-        is_under_way = key in ledgers or key in entered or key in {_of(message.state) for message in records.messages}
-        if key[0] != JOB_SEMAPHORE and missing == 0 and not is_under_way:
+        if missing == 0 and key not in under_way:
             yield f"{_place(*key)}: ruling A10: the join is full, but nothing was published for it"
-        if key[0] != JOB_SEMAPHORE and missing > 0 and is_under_way:
+        if missing > 0 and key in under_way:
             yield f"{_place(*key)}: ruling A10: the join began, but {missing} arrivals are missing"
+        if came[key] < (2 if missing == 0 else 1):
+            yield f"{_place(*key)}: ruling A10: the join has a semaphore of {missing}, but {came[key]} arrivals"
+    for key in counting - joins.keys():
+        yield f"{_place(*key)}: ruling A10: something arrived at the join, but it has no semaphore"
+
+
+def _answers(view: ExecutionView, records: JobRecords, guids: dict[bytes, GuidRecord]) -> Iterator[str]:
+    """What a GUID has committed says what the store has beside it."""
+    there = {message.promise for message in records.messages}
+    failed = {(found.activity, found.dimension) for found in records.failures}
+    for found in records.guids:
+        ledger, place = guids[found.guid].ledger, _place(found.activity, found.dimension)
+        if ledger.next_step is not None and message_promise(view.promise, found.guid) not in there:
+            yield f"{place}: Rule G: {ledger.next_step.value.name!r} is owed, but the message is gone ({ledger})"
+        if not ledger.is_marked(Step.WORK):
+            continue
+        if found.response is None:
+            yield f"{place}: section 11: the work is done, but there is no answer (GUID ledger {ledger})"
+        elif (
+            not view.cancel_requested
+            and read_outcome(found.response).is_unhandled
+            and (found.activity, found.dimension) not in failed
+        ):
+            yield f"{place}: ruling A8: no edge took its error, but the job has no failure of it"
 
 
 def _obligations(
