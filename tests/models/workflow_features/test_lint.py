@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import os
+import pathlib
 import random
 import threading
 import time
@@ -12,6 +13,7 @@ import uuid
 import warnings
 from datetime import datetime
 from os import environ
+from pathlib import Path
 from random import randint
 from uuid import uuid4
 
@@ -20,6 +22,12 @@ import pytest
 from holdfast import App, Context
 from holdfast.core.errors import DefinitionError
 from holdfast.models.workflow.lint import DeterminismWarning, findings
+
+
+class tasks:  # noqa: N801  (stands for a module)
+    @staticmethod
+    async def read_text(name: str) -> str:
+        return name
 
 
 async def bad(ctx: Context) -> None:
@@ -82,6 +90,27 @@ def test_everything_that_a_replay_would_do_otherwise_is_found_with_its_line() ->
     ]
     assert "ctx.now()" in str(found[0])
     assert found[0].file == __file__
+
+
+def test_files_are_found_by_the_methods_of_a_path() -> None:
+    async def reads(ctx: Context, here: Path) -> None:
+        Path("a").exists()  # noqa: ASYNC240
+        pathlib.Path("a").open()  # noqa: ASYNC230, SIM115
+        here.read_text()  # noqa: ASYNC240
+        Path.cwd()
+
+    async def names(ctx: Context, here: Path) -> str:
+        await ctx.invoke(tasks.read_text, "a")
+        return (here / "a").name + Path("b").suffix + "a".replace("a", "b")
+
+    start = reads.__code__.co_firstlineno
+    assert [(finding.line - start, finding.used) for finding in findings(reads)] == [
+        (1, "pathlib.Path.exists"),
+        (2, "pathlib.Path.open"),
+        (3, "pathlib.Path.read_text"),
+        (4, "pathlib.Path.cwd"),
+    ]
+    assert findings(names) == []
 
 
 def test_what_gives_the_same_answer_always_is_left_alone() -> None:

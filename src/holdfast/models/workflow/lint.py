@@ -43,8 +43,17 @@ _OUTSIDE: Final = "do it in a task"
 _THREADS: Final = "do it in a task (a plain `def` runs in a thread)"
 _ASYNCIO: Final = "use calls of tasks with ctx.all, ctx.any and ctx.join_set, and ctx.sleep"
 
+# Methods of a path that ask the file system; the first four say so by their names, whatever they are called on.
+_FILE_CONTENT: Final = ("read_text", "read_bytes", "write_text", "write_bytes")
+_OF_FILES: Final = (
+    *_FILE_CONTENT,
+    *("open", "exists", "is_file", "is_dir", "stat", "iterdir", "glob", "rglob", "mkdir", "touch", "unlink", "rename"),
+    *("replace", "rmdir", "resolve", "cwd", "home", "expanduser"),
+)
+
 # Full names, and modules with everything in them ("random.").
 _FORBIDDEN: Final = {
+    **{f"pathlib.Path.{name}": _OUTSIDE for name in _OF_FILES},
     "time.": _TIME,
     "datetime.datetime.now": _TIME,
     "datetime.datetime.utcnow": _TIME,
@@ -151,12 +160,29 @@ def _names(tree: ast.Module, function: Callable[..., Any]) -> set[tuple[int, str
                 imported[alias.asname or name] = name
         elif isinstance(node, ast.ImportFrom) and node.module:
             imported |= {(alias.asname or alias.name): f"{node.module}.{alias.name}" for alias in node.names}
-    return {
+    named = {
         (node.lineno, full)
         for statement in body.body
         for node, path in _paths(statement)
         if (full := _full_name(path, local, imported, function)) is not None
     }
+    return named | {
+        (node.lineno, f"pathlib.Path.{node.attr}")
+        for statement in body.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute) and _is_of_file(node, local, imported, function)
+    }
+
+
+def _is_of_file(node: ast.Attribute, local: set[str], imported: dict[str, str], function: Callable[..., Any]) -> bool:
+    """`Path(...).exists`, or `path.read_text` of something that the body has."""
+    on = node.value
+    if isinstance(on, ast.Name):
+        return node.attr in _FILE_CONTENT and on.id in local
+    if not isinstance(on, ast.Call) or node.attr not in _OF_FILES:
+        return False
+    made = [path for at, path in _paths(on.func) if at is on.func]
+    return bool(made) and _full_name(made[0], local, imported, function) == "pathlib.Path"
 
 
 def _paths(tree: ast.AST) -> Iterator[tuple[ast.expr, list[str]]]:
