@@ -44,13 +44,10 @@ _RUNNABLE, _EXECUTING = Status.RUNNABLE, Status.EXECUTING
 
 
 def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
-    if len(commits) > 1:
-        kept = keeping.keep(tx, worker, commits)
-    else:
-        alone = keeping.keep_one(tx, worker, commits[0])
-        if alone is not None:
-            return _flush_alone(tx, commits[0], alone)
-        kept = {}
+    alone = keeping.keep_one(tx, worker, commits[0]) if len(commits) == 1 else None
+    if alone is not None:
+        return _flush_alone(tx, commits[0], alone)
+    kept = keeping.keep(tx, worker, commits) if len(commits) > 1 else {}
     rest = [commit.claim.row for commit in commits if id(commit) not in kept]
     fences = _fences(tx, worker, rest) if rest else {}
     batch = _Batch(tx)
