@@ -135,6 +135,10 @@ def test_joins_that_make_no_sense(flow: Flow, reason: str) -> None:
         JOINS[reason](flow, a, b)
 
 
+async def _never(n: int) -> bool:
+    return False
+
+
 OTHERS: dict[str, Callable[[Flow, Any], object]] = {
     "is a function": lambda flow, a: flow.activity(3),  # type: ignore[call-overload]
     "there is no answer": lambda flow, a: number(flow, "b", when=bool),
@@ -147,6 +151,20 @@ OTHERS: dict[str, Callable[[Flow, Any], object]] = {
     "must have an entry": lambda flow, a: flow.subflow(App("x", store="unused.db").flow("empty"), after=a),
     "one parameter, the job": lambda flow, a: flow.on_complete(pair),
     "takes 2 parameters": lambda flow, a: flow.activity(after=a)(pair),
+    "`when` of the activity of order is True; give a plain function": lambda flow, a: flow.activity(
+        after=a,
+        when=True,  # type: ignore[call-overload]
+    ),
+    "`when` of the hook of order": lambda flow, a: flow.hook(after=a, signal="go", when=1),  # type: ignore[arg-type]
+    "`when` of the sub-flow of order": lambda flow, a: flow.subflow(flow, after=a, when=1),  # type: ignore[arg-type]
+    "`when` of the cycle .* give a plain function": lambda flow, a: flow.repeat(
+        after=a,
+        to=a,
+        when=_never,  # type: ignore[arg-type]
+    ),
+    "start itself without end": lambda flow, a: flow.subflow(flow, after=a),
+    "use `join`": lambda flow, a: number(flow, "b", after=[a]),
+    "of 1 to 200 characters": lambda flow, a: flow.hook(after=a, signal="a\0b"),
     "a join: a cycle cannot": lambda flow, a: flow.repeat(
         after=(j := flow.join(after=[a, number(flow, "b", after=a)])(pair)), to=j, when=bool
     ),

@@ -19,12 +19,13 @@ from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.searchable import is_text
 from holdfast.models.flow.activity import Activity, Condition, NodeKind
 from holdfast.models.flow.diagram import mermaid
 from holdfast.models.flow.drawing import svg
 from holdfast.models.flow.graph import Graph, Node
-from holdfast.models.flow.making import ActivitySettings, make_node
-from holdfast.models.handle import Collision, Handle
+from holdfast.models.flow.making import ActivitySettings, check_condition, make_node
+from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS, Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
@@ -159,8 +160,11 @@ class Flow:
         """
         settings = {"name": name, "retry": retry, "queue": queue}
         limit = None if timeout is None else seconds(timeout, name="timeout")
-        if not isinstance(signal, str) or not signal:
-            raise DefinitionError(f"a hook of {self.name} waits for {signal!r}; give the name of a signal")
+        if not is_text(signal) or not 0 < len(signal) <= SIGNAL_NAME_MAX_CHARS:
+            raise DefinitionError(
+                f"a hook of {self.name} waits for {signal!r:.60}; give the name of a signal, of 1 to "
+                f"{SIGNAL_NAME_MAX_CHARS} characters"
+            )
         return self._declare(  # type: ignore[no-any-return]
             None, NodeKind.HOOK, (after,), settings, when=when, signal=signal, timeout_seconds=limit
         )
@@ -196,6 +200,11 @@ class Flow:
             raise DefinitionError(f"subflow of {self.name} takes a flow, not {flow!r}")
         if not flow.graph.entries or len(flow.signature.names) != 1:
             raise DefinitionError(f"{flow.name} cannot be a sub-flow: it must have an entry, with one parameter")
+        check_condition(self.name, when, "the sub-flow")
+        if flow is self and when is None and self.graph.is_certain(self._own(after)):
+            raise DefinitionError(
+                f"{self.name} would start itself without end; give `when`, which is False at some time"
+            )
         made: Activity[..., Any] = Activity(
             check_name(name or flow.name),
             NodeKind.SUBFLOW,
@@ -213,6 +222,7 @@ class Flow:
             raise DefinitionError(
                 f"the cycle from {after!r} to {to!r} has no way out: give `when`, which becomes False at some time"
             )
+        check_condition(self.name, when, f"the cycle from {after!r} to {to!r}")
         source, head = self._own(after), self._own(to)
         grown = self.graph.with_back_edge(source, head, when)
         make_node(self, head, extra_source=source)
@@ -259,6 +269,7 @@ class Flow:
         **more: Any,
     ) -> Any:
         owned = tuple(self._own(source) for source in sources)
+        check_condition(self.name, more.get("when"), f"the {kind.value}")
 
         def declare(function: Callable[..., Any]) -> Activity[..., Any]:
             made = ActivitySettings(**settings).make(self, function, kind, sources=owned, **more)
@@ -271,6 +282,8 @@ class Flow:
         self.graph = self.graph.with_node(node)
 
     def _own(self, source: object) -> Node:
+        if isinstance(source, (list, tuple, set)):
+            raise DefinitionError(f"an activity of {self.name} comes after one other; after several, use `join`")
         if not isinstance(source, Activity) or self.graph.nodes.get(source.name) is not source:
             raise DefinitionError(
                 f"{source!r} is no activity of the flow {self.name}, so that nothing of it can come after; "

@@ -73,6 +73,17 @@ def _no_starter(definition: Any) -> Any:
     raise DefinitionError(f"{definition.name} is an activity: it cannot be started alone, start its flow")
 
 
+def check_condition(flow: str, when: object, of: str) -> None:
+    """A condition is a plain function: what is not callable fails when it is asked, and a coroutine is always true."""
+    if when is None:
+        return
+    if not callable(when) or inspect.iscoroutinefunction(when):
+        raise DefinitionError(
+            f"`when` of {of} of {flow} is {when!r}; give a plain function that takes the answer before it and says "
+            "True or False, such as `lambda answer: answer.ok`"
+        )
+
+
 def make_node(flow: Flow, node: Node, *, extra_source: Node | None = None) -> Node:
     """The node itself, once what it takes fits what it is given; `extra_source` leads a cycle back to it."""
     if node.subflow is not None:
