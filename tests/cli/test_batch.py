@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import secrets
+import signal
+import sqlite3
 import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli.output import counted
+from holdfast.cli.stdin import stdin_lines
 from tests.cli.conftest import Call
 from tests.cli.processes import HOLDFAST, environment
 
@@ -122,3 +127,43 @@ def test_a_run_whose_source_has_not_ended_says_so(holdfast: Call, name: str) -> 
 
 def test_batches_are_counted_in_words() -> None:
     assert [counted(1, "batch"), counted(2, "batch"), counted(2, "chunk")] == ["1 batch", "2 batches", "2 chunks"]
+
+
+def _has_run(file: Path) -> bool:
+    """Whether the run is in the ledger: then its lines are being read."""
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as db:
+            return bool(db.execute("select 1 from executions").fetchone())
+    except sqlite3.OperationalError:
+        return False  # no ledger yet
+
+
+def test_a_run_over_standard_input_ends_when_it_is_interrupted_although_more_may_come(
+    name: str, tmp_path: Path
+) -> None:
+    command = [*HOLDFAST, "--database", "stdin.db", "batch", "run", f"{name}_program:app.{name}", "--input", "-"]
+    running = subprocess.Popen(
+        [*command, "--key", "k"], cwd=tmp_path, env=environment(None), stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert running.stdin is not None
+    running.stdin.write(b"one\nthree\n")
+    running.stdin.flush()
+    while not _has_run(tmp_path / "stdin.db"):
+        assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    assert running.wait(30) == 130
+    running.stdin.close()
+    assert running.stderr is not None
+    assert b"Fatal" not in running.stderr.read()
+    running.stderr.close()
+
+
+@pytest.mark.parametrize("text", [b"", b"a", b"a\n", b"\n\nb", b"x" * 200_000 + b"\ny\n", b"\xff\r\n"])
+async def test_standard_input_is_read_in_whole_lines(
+    text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(text)
+    with file.open() as given:
+        monkeypatch.setattr(sys, "stdin", given)
+        assert [line async for line in stdin_lines()] == text.splitlines(keepends=True)

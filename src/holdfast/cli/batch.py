@@ -20,6 +20,7 @@ from holdfast.app import App
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Grid
+from holdfast.cli.stdin import stdin_lines
 from holdfast.cli.worker import load_app, run_on_fast_loop
 from holdfast.core.durations import format_duration
 from holdfast.models.batch.definition import Batch
@@ -99,7 +100,7 @@ async def _run(
 
 async def _lines(batch: Batch[Any, Any]) -> AsyncIterator[Any]:
     number = 0
-    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+    async for line in stdin_lines():
         number += 1
         if text := line.strip(b"\r\n"):
             where = f"line {number} of standard input"
