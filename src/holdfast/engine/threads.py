@@ -11,17 +11,20 @@ T = TypeVar("T")
 
 
 class StepThreads(ThreadPoolExecutor):
-    """A StopIteration comes out as a RuntimeError, as from any coroutine.
-
-    asyncio cannot raise one into a future: whoever awaited the thread would wait for ever.
-    """
+    """Whatever a function raises in them is an error for whoever awaits it, and for nobody else."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return super().submit(without_stop_iteration, fn, *args, **kwargs)
+        return super().submit(contain, fn, *args, **kwargs)
 
 
-def without_stop_iteration(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+def contain(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call it, with a RuntimeError for what no future can carry.
+
+    asyncio cannot raise a StopIteration into one: whoever awaited the thread would wait for ever. A SystemExit would
+    end the worker, where `sys.exit()` in a thread is to end no more than what runs there.
+    """
     try:
         return fn(*args, **kwargs)
-    except StopIteration as error:
-        raise RuntimeError(f"{getattr(fn, '__qualname__', 'the function')} raised StopIteration") from error
+    except (StopIteration, SystemExit) as error:
+        name = getattr(fn, "__qualname__", "the function")
+        raise RuntimeError(f"{name} raised {type(error).__name__}: {error}") from error

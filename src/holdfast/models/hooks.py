@@ -26,7 +26,7 @@ from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.engine.service import Service
-from holdfast.engine.threads import without_stop_iteration
+from holdfast.engine.threads import contain
 from holdfast.models.connection import Connection
 from holdfast.store.flows import MESSAGE
 from holdfast.store.watching import Ended
@@ -80,7 +80,7 @@ def function_hook(event: Occasion, function: Callable[[HookEvent], Any], name: s
         if inspect.iscoroutinefunction(function):
             await function(told)
         else:
-            await asyncio.to_thread(without_stop_iteration, function, told)
+            await asyncio.to_thread(contain, function, told)
 
     return Hook(chosen, (event,), deliver)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -182,3 +183,18 @@ async def test_a_cancel_and_a_drain_together_leave_the_call_to_the_next_worker(r
     await rig.make_worker()
     await rig.run()
     assert await rig.status(handle) is Status.CANCELLED
+
+
+@pytest.mark.parametrize("queue", [None, "elsewhere"])
+async def test_an_exit_in_a_thread_ends_the_task_and_not_the_worker(rig: Rig, queue: str | None) -> None:
+    task = declare(rig, lambda: sys.exit("bad arguments"), False, queue=queue)
+
+    @rig.app.workflow
+    async def careful(ctx: Context) -> str:
+        try:
+            await task()
+        except TaskFailed as error:
+            return str(error)
+        return "nothing was raised"
+
+    assert "SystemExit: bad arguments" in await finish(rig, await careful.start())

@@ -19,7 +19,7 @@ from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.core.retry import RetryPolicy
-from holdfast.engine.threads import without_stop_iteration
+from holdfast.engine.threads import contain
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
 from holdfast.models.workflow.control_flow import CURRENT
@@ -137,7 +137,7 @@ class Task(Generic[P, R]):
     async def _run_plainly(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.is_async:
             return await self.fn(*args, **kwargs)  # type: ignore[misc,no-any-return]
-        return await asyncio.to_thread(without_stop_iteration, self.fn, *args, **kwargs)  # type: ignore[arg-type]
+        return await asyncio.to_thread(contain, self.fn, *args, **kwargs)  # type: ignore[arg-type]
 
     def options(self, **options: Any) -> FunctionStarter[P, R]:
         """How to start it alone: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, ..."""
@@ -178,7 +178,7 @@ def call_by_name(module: str, qualname: str, text: str) -> str:
     for part in qualname.split("."):
         found = getattr(found, part)
     task: Task[..., Any] = found
-    value = without_stop_iteration(task.fn, *task.signature.decode(text))
+    value = contain(task.fn, *task.signature.decode(text))
     return task.signature.result.encode(value, max_bytes=task.payload_limit)
 
 
