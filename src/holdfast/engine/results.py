@@ -47,10 +47,10 @@ class Results(Service):
 
     async def wait(self, promise: bytes) -> Ending:
         """Until it has ended, is stranded, or turns out not to exist."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Ending] = loop.create_future()
+        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._waiters[promise].add(future)
-        await self.start()
+        if self._task is None:
+            await self.start()
         self._poll_seconds = FIRST_POLL_SECONDS
         self.wake()
         try:

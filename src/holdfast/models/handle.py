@@ -113,9 +113,11 @@ class Handle(Generic[ResultT]):
         after `timeout`, which leaves the execution alone.
         """
         promise = await self.resolve()
-        limit = None if timeout is None else seconds(timeout, name="timeout")
-        async with asyncio.timeout(limit):
+        if timeout is None:
             ending = await (await self._connection.results()).wait(promise.to_bytes())
+        else:
+            async with asyncio.timeout(seconds(timeout, name="timeout")):
+                ending = await (await self._connection.results()).wait(promise.to_bytes())
         self._raise_unless_done(ending)
         return codec_for(self._result_type if as_type is None else as_type).decode(ending.result or "null")
 

@@ -64,8 +64,8 @@ class Signature:
             made = self._make(*args, **kwargs)
         except TypeError as error:
             raise InvalidArgumentError(f"{self.where} cannot be called like this: {error}") from None
-        text, read = self.codec.round_trip(made, max_bytes=limit)
-        return text, astuple(read)
+        raw, read = self.codec.write(made, max_bytes=limit)
+        return raw.decode(), astuple(read)
 
     def decode(self, text: str | bytes) -> tuple[Any, ...]:
         """The arguments in order, as every run of the function gets them (ruling B11)."""

@@ -21,7 +21,7 @@ def sparse(column: Sequence[object]) -> Column:
 
 def unset(column: Sequence[object]) -> Column:
     """The column, or nothing where every row is None; here 0 and "" do say something."""
-    return () if all(value is None for value in column) else column
+    return () if column.count(None) == len(column) else column
 
 
 def text_array(values: Sequence[str]) -> str:
