@@ -93,7 +93,8 @@ def facts() -> dict[str, Any]:
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
     print(
-        f"{'workload':20} {'store':9} {'n':>7} {'median':>12} {'spread':>7} {'bare':>12} {'ratio':>6} {'cpu us':>7}  p50/p99 ms"
+        f"{'workload':20} {'store':9} {'n':>7} {'median':>12} {'spread':>7} {'bare':>12} {'ratio':>6} {'cpu us':>7}"
+        "  p50/p99 ms"
     )
     for row in rows:
         waits = "" if row.get("p50_ms") is None else f"{row['p50_ms']}/{row['p99_ms']}"
