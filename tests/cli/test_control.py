@@ -50,9 +50,10 @@ def test_a_payload_that_is_no_json_is_wrong_use(holdfast: Call, orders: Shop, pa
 
 def test_cancel_ends_what_nobody_works_on(holdfast: Call, orders: Shop) -> None:
     (waiting,) = orders.start("wait")
-    ran = holdfast("cancel", waiting)
+    ran = holdfast("cancel", waiting, "--reason", "ordered twice")
     assert (ran.code, ran.out) == (0, f"Order/{waiting[:8]} is cancelled\n")
-    assert orders.show(waiting)["status"] == "cancelled"
+    shown = orders.show(waiting)
+    assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "ordered twice")
 
 
 def test_cancel_leaves_children_alone_unless_it_cascades(holdfast: Call, orders: Shop) -> None:

@@ -11,7 +11,6 @@ import httpx
 import pytest
 from tests.web.kit import Shop, client
 
-from holdfast import Status
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.web.api import ROUTES
 from holdfast.web.openapi import document, markdown
@@ -74,9 +73,10 @@ async def test_a_failed_task_is_retried_and_a_waiting_workflow_is_cancelled(shop
         paused = (await http.post(f"{API}/executions/{waiting.id}/pause")).json()
         assert paused["paused"]
         assert not (await http.post(f"{API}/executions/{waiting.id}/resume")).json()["paused"]
-        await http.post(f"{API}/executions/{waiting.id}/cancel", json={"cascade": True})
+        await http.post(f"{API}/executions/{waiting.id}/cancel", json={"cascade": True, "reason": "ordered twice"})
         await shop.work()
-        assert await waiting.status() is Status.CANCELLED
+        shown = (await http.get(f"{API}/executions/{waiting.id}")).json()
+        assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "ordered twice")
 
 
 async def test_pages_of_a_list_follow_each_other_by_cursor(shop: Shop) -> None:

@@ -40,9 +40,10 @@ def signal_command(call: Invocation, execution: str, name: str, payload: str | N
 @click.command("cancel")
 @id_argument
 @click.option("--cascade", is_flag=True, help="With all its descendants.")
+@click.option("--reason", metavar="TEXT", help="Why: its clean-up is told, and whoever looks at it.")
 @click.option("--force", is_flag=True, help="End what nobody works on as it stands, without its clean-up.")
 @shared
-def cancel_command(call: Invocation, execution: str, cascade: bool, force: bool) -> None:
+def cancel_command(call: Invocation, execution: str, cascade: bool, reason: str | None, force: bool) -> None:
     """Cancel an execution: at once if nobody works on it, else after its current step.
 
     A workflow is asked and cleans up first. Where its code is gone (it is stranded), or it goes on in another ledger,
@@ -52,7 +53,8 @@ def cancel_command(call: Invocation, execution: str, cascade: bool, force: bool)
     async def cancel(ledger: Ledger) -> tuple[str, str, Status, Status]:
         handle = await ledger.find(execution)
         before = await handle.status()
-        return str(handle.id), handle.label, before, await handle.cancel(cascade=cascade, force=force)
+        after = await handle.cancel(cascade=cascade, reason=reason, force=force)
+        return str(handle.id), handle.label, before, after
 
     promise, label, before, status = call.run(cancel)
     if before.is_terminal and not cascade:

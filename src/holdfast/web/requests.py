@@ -103,9 +103,16 @@ class SignalRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a cancel goes."""
+    """How far a cancel goes, and why."""
 
     cascade: Annotated[bool, Meta(description="With all its descendants")] = False
+    reason: (
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=1000, pattern=_NO_NUL, description="What its clean-up and people are told"),
+        ]
+        | None
+    ) = None
 
 
 class ForkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

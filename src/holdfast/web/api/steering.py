@@ -40,7 +40,7 @@ async def signal(call: Call) -> shapes.Delivered:
 async def cancel(call: Call) -> shapes.Standing:
     body: CancelRequest = call.body
     handle = await _handle(call)
-    await handle.cancel(cascade=body.cascade)
+    await handle.cancel(cascade=body.cascade, reason=body.reason)
     return await _standing(handle)
 
 

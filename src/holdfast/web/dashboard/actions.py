@@ -48,7 +48,7 @@ async def on_execution(page: Page, form: FormData) -> Response:
 async def _act(handle: Handle[object], action: str, form: FormData, here: str) -> Response:
     match action:
         case "cancel":
-            status = await handle.cancel(cascade=field(form, "cascade") == "yes")
+            status = await handle.cancel(cascade=field(form, "cascade") == "yes", reason=field(form, "reason") or None)
             return back(here, "Cancelled." if status.is_terminal else "Cancel requested.")
         case "pause":
             await handle.pause()
