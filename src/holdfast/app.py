@@ -39,7 +39,7 @@ from holdfast.models.machine.definition import Machine, MachineDefinition, defin
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
-from holdfast.models.options import Options, check_queue
+from holdfast.models.options import Options, check_limits, check_queue
 from holdfast.models.schedule import Scheduler, Schedules, ScheduleSpec, definition_name, make_spec
 from holdfast.models.webhook import webhook
 from holdfast.models.workflow.check import Checked, check_runs
@@ -582,10 +582,7 @@ class App:
     ) -> None:
         """Set the limits of a queue, which hold over all workers together; they replace the earlier ones."""
         period = seconds(rate_period, name="rate_period")
-        if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
-            raise InvalidArgumentError(f"the concurrency of a queue is at least 1, not {concurrency!r}; or pause it")
-        if rate is not None and (not rate > 0 or not period > 0):
-            raise InvalidArgumentError(f"a rate is more than 0 in a period above 0, not {rate!r} in {period!r} s")
+        check_limits(concurrency, rate, period)
         store = await self._connection.store()
         await store.configure_queue(
             QueueSettings(

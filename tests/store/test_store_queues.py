@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.store.base import Store
-from holdfast.store.values import QueueSettings
+from holdfast.store.values import QueueChange, QueueSettings
 from holdfast.testing.hand import Hand, done, go, keep, park, promise_of, row
 from holdfast.testing.stores import Stores
 
@@ -115,6 +115,44 @@ async def test_settings_stay_as_they_were_last_given(hand: Hand, store: Store) -
     second = QueueSettings(name="q", concurrency=4)
     await store.configure_queue(second)
     assert [stats.settings for stats in await store.queues()] == [second]
+
+
+async def test_a_change_leaves_what_it_does_not_name(store: Store) -> None:
+    assert await store.change_queue("q", QueueChange(concurrency=3)) == QueueSettings(name="q", concurrency=3)
+    await store.change_queue("q", QueueChange(rate=2.5, rate_seconds=10))
+    await store.change_queue("q", QueueChange(paused=True))
+    whole = QueueSettings(name="q", paused=True, concurrency=3, rate=2.5, rate_seconds=10)
+    assert await store.change_queue("q", QueueChange()) == whole
+    lifted = await store.change_queue("q", QueueChange(concurrency=None, rate=None))
+    assert lifted == QueueSettings(name="q", paused=True, rate_seconds=10)
+    assert [stats.settings for stats in await store.queues()] == [lifted]
+
+
+async def test_changes_at_the_same_time_are_all_kept(stores: Stores) -> None:
+    """Two processes, each of which changes another setting of one queue, again and again."""
+    other = await stores.another()
+    for number in range(1, 6):
+        await asyncio.gather(
+            stores.store.change_queue("q", QueueChange(concurrency=number)),
+            other.change_queue("q", QueueChange(rate=float(number))),
+            stores.store.change_queue("q", QueueChange(paused=number % 2 == 1)),
+            other.change_queue("q", QueueChange(rate_seconds=number + 1.0)),
+        )
+        expected = QueueSettings(
+            name="q", paused=number % 2 == 1, concurrency=number, rate=float(number), rate_seconds=number + 1.0
+        )
+        assert [stats.settings for stats in await stores.store.queues()] == [expected]
+
+
+async def test_a_change_refills_the_bucket_only_with_a_new_rate(stores: Stores, hand: Hand) -> None:
+    await stores.store.change_queue("default", QueueChange(rate=2, rate_seconds=60))
+    await hand.insert(*(row(str(n)) for n in range(9)))
+    assert len(await hand.pick()) == 2
+    await stores.store.change_queue("default", QueueChange(concurrency=100))
+    await stores.store.change_queue("default", QueueChange(rate=2))
+    assert await hand.pick() == []
+    await stores.store.change_queue("default", QueueChange(rate=3))
+    assert len(await hand.pick()) == 3
 
 
 async def test_a_rate_set_again_does_not_refill_the_bucket(stores: Stores, hand: Hand) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import click
-from msgspec.structs import replace
 
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import Invocation, Ledger, shared
@@ -13,7 +13,7 @@ from holdfast.cli.output import Cell, Grid, Value
 from holdfast.core.durations import format_duration, parse_duration
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.models.options import check_queue
-from holdfast.store.values import QueueSettings, QueueStats
+from holdfast.store.values import QueueChange, QueueSettings, QueueStats
 from holdfast.views import shapes
 
 
@@ -75,14 +75,14 @@ def set_queue(
         raise click.UsageError("--rate and --no-rate contradict each other")
     if concurrency is None and rate is None and not no_concurrency and not no_rate:
         raise click.UsageError("nothing to set: give --concurrency, --rate, --no-concurrency or --no-rate")
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     if concurrency is not None or no_concurrency:
         changes["concurrency"] = concurrency
     if rate is not None:
         changes["rate"], changes["rate_seconds"] = parse_rate(rate)
     elif no_rate:
         changes["rate"], changes["rate_seconds"] = None, 1.0
-    _change(call, name, changes)
+    _change(call, name, QueueChange(**changes))
 
 
 @queues_group.command("pause")
@@ -90,7 +90,7 @@ def set_queue(
 @shared
 def pause_queue(call: Invocation, name: str) -> None:
     """Let no worker take anything from a queue, until `queues resume`."""
-    _change(call, name, {"paused": True})
+    _change(call, name, QueueChange(paused=True))
 
 
 @queues_group.command("resume")
@@ -98,19 +98,16 @@ def pause_queue(call: Invocation, name: str) -> None:
 @shared
 def resume_queue(call: Invocation, name: str) -> None:
     """Open a paused queue again."""
-    _change(call, name, {"paused": False})
+    _change(call, name, QueueChange(paused=False))
 
 
-def _change(call: Invocation, name: str, changes: dict[str, object]) -> None:
+def _change(call: Invocation, name: str, change: QueueChange) -> None:
     check_queue(name)
 
-    async def change(ledger: Ledger) -> QueueSettings:
-        known = {stats.settings.name: stats.settings for stats in await ledger.store.queues()}
-        settings = replace(known.get(name, QueueSettings(name=name)), **changes)
-        await ledger.store.configure_queue(settings)
-        return settings
+    async def write(ledger: Ledger) -> QueueSettings:
+        return await ledger.store.change_queue(name, change)
 
-    settings = call.run(change)
+    settings = call.run(write)
     if call.as_json:
         call.out.json(shapes.queue_limits(settings))
         return

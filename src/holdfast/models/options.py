@@ -91,6 +91,14 @@ def check_queue(queue: str) -> str:
     return queue
 
 
+def check_limits(concurrency: int | None, rate: float | None, period: float) -> None:
+    """What a queue may be limited to; `period` in seconds."""
+    if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
+        raise InvalidArgumentError(f"the concurrency of a queue is at least 1, not {concurrency!r}; or pause it")
+    if rate is not None and (not rate > 0 or not period > 0):
+        raise InvalidArgumentError(f"a rate is more than 0 in a period above 0, not {rate!r} in {period!r} s")
+
+
 def check_priority(priority: int) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise InvalidArgumentError(f"a priority is a whole number, not {priority!r}")

@@ -37,6 +37,7 @@ from holdfast.store.values import (
     NewSignal,
     Page,
     Picked,
+    QueueChange,
     QueueRoom,
     QueueSettings,
     QueueStats,
@@ -262,7 +263,11 @@ class Store(FlowLedger, Watching, Protocol):
 
     # ------------------------------------------------------------------ queues
 
-    async def configure_queue(self, settings: QueueSettings) -> None: ...
+    async def configure_queue(self, settings: QueueSettings) -> None:
+        """Replace every setting of a queue."""
+
+    async def change_queue(self, name: str, change: QueueChange) -> QueueSettings:
+        """Change what is named and nothing else, whoever changes the rest meanwhile: the settings as they are then."""
 
     async def queues(self) -> list[QueueStats]:
         """Every queue with settings or live rows."""

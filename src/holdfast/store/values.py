@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import encode as encode_json
 
 from holdfast.core.errors import InvalidArgumentError
@@ -272,6 +272,15 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     concurrency: int | None = None  # executing rows at most, over all workers
     rate: float | None = None  # picks per `rate_seconds`, over all workers: a token bucket with a burst of `rate`
     rate_seconds: float = 1.0
+
+
+class QueueChange(Struct, frozen=True, kw_only=True):
+    """New settings of a queue; what is left out stays as it is, None lifts a limit."""
+
+    paused: bool | UnsetType = UNSET
+    concurrency: int | UnsetType | None = UNSET
+    rate: float | UnsetType | None = UNSET
+    rate_seconds: float | UnsetType = UNSET
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):

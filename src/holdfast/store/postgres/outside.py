@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
+
 from holdfast.core.crashpoints import reach
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
@@ -12,6 +14,7 @@ from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import queue_of, worker_of
 from holdfast.store.values import (
     Fired,
+    QueueChange,
     QueueSettings,
     QueueStats,
     Reaped,
@@ -146,6 +149,23 @@ class Outside(Ledger):
             )
         reach("control.after")
         self._tell(Topic.WORK)
+
+    async def change_queue(self, name: str, change: QueueChange) -> QueueSettings:
+        reach("control.before")
+        async with self._connections.any("change a queue") as connection:
+            (row,) = await connection.fetch(
+                self._sql["queue_change"],
+                name,
+                None if change.paused is UNSET else change.paused,
+                change.concurrency is not UNSET,
+                None if change.concurrency is UNSET else change.concurrency,
+                change.rate is not UNSET,
+                None if change.rate is UNSET else change.rate,
+                None if change.rate_seconds is UNSET else change.rate_seconds,
+            )
+        reach("control.after")
+        self._tell(Topic.WORK)
+        return QueueSettings(name=name, **row)
 
     async def queues(self) -> list[QueueStats]:
         async with self._connections.any("look at the queues") as connection:

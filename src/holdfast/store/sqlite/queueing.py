@@ -6,14 +6,17 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
+
 from holdfast.core.clock import to_datetime
 from holdfast.core.status import PARKED, Status
 from holdfast.store.sqlite.limits import burst
 from holdfast.store.sqlite.picking import priorities
-from holdfast.store.sqlite.rows import TEXT
+from holdfast.store.sqlite.rows import TEXT, names_json
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import QueueSettings, QueueStats
+from holdfast.store.values import QueueChange, QueueSettings, QueueStats
 
 COUNTED_MAX: Final = 10_000
 _HELD: Final = [TEXT[status] for status in (Status.RUNNABLE, *PARKED, Status.STRANDED, Status.DELEGATED)]
@@ -35,6 +38,16 @@ def configure(tx: Tx, settings: QueueSettings) -> None:
         ),
     )
     tx.work = True  # what was held back may be picked now
+
+
+def change(tx: Tx, name: str, change: QueueChange) -> QueueSettings:
+    """Read and written in one transaction: there is one writer, so nothing comes between."""
+    settings = QueueSettings(name=name)
+    for row in tx.db.execute(SQL["queue_limits"], (names_json([name]),)):
+        settings = QueueSettings(name=name, paused=row[1] == 1, concurrency=row[2], rate=row[3], rate_seconds=row[4])
+    settings = replace(settings, **{field: value for field, value in asdict(change).items() if value is not UNSET})
+    configure(tx, settings)
+    return settings
 
 
 def stats(db: sqlite3.Connection) -> list[QueueStats]:

@@ -61,6 +61,7 @@ from holdfast.store.values import (
     NewSignal,
     Page,
     Picked,
+    QueueChange,
     QueueRoom,
     QueueSettings,
     QueueStats,
@@ -309,6 +310,9 @@ class SqliteStore(Flowing):
 
     async def configure_queue(self, settings: QueueSettings) -> None:
         await self._write("control", lambda tx: queueing.configure(tx, settings))
+
+    async def change_queue(self, name: str, change: QueueChange) -> QueueSettings:
+        return await self._write("control", lambda tx: queueing.change(tx, name, change))
 
     async def queues(self) -> list[QueueStats]:
         return await self._read(queueing.stats)

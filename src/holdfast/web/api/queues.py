@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from holdfast.models.options import check_queue
-from holdfast.store.values import QueueSettings
+from holdfast.store.values import QueueChange
 from holdfast.views import reading, shapes
 from holdfast.web.requests import QueueRequest
 from holdfast.web.security import Role
@@ -27,24 +27,19 @@ async def list_queues(call: Call) -> Queues:
 
 async def change(call: Call) -> shapes.QueueLimits:
     body: QueueRequest = call.body
-    given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
-    return await _set(call, given)
+    return await _set(call, QueueChange(**asdict(body)))
 
 
 async def pause(call: Call) -> shapes.QueueLimits:
-    return await _set(call, {"paused": True})
+    return await _set(call, QueueChange(paused=True))
 
 
 async def resume(call: Call) -> shapes.QueueLimits:
-    return await _set(call, {"paused": False})
+    return await _set(call, QueueChange(paused=False))
 
 
-async def _set(call: Call, changes: dict[str, Any]) -> shapes.QueueLimits:
-    name = check_queue(call.part("name"))
-    known = {stats.settings.name: stats.settings for stats in await call.store.queues()}
-    settings = msgspec.structs.replace(known.get(name, QueueSettings(name=name)), **changes)
-    await call.store.configure_queue(settings)
-    return shapes.queue_limits(settings)
+async def _set(call: Call, change: QueueChange) -> shapes.QueueLimits:
+    return shapes.queue_limits(await call.store.change_queue(check_queue(call.part("name")), change))
 
 
 ROUTES: Final = (

@@ -9,11 +9,13 @@ import msgspec
 from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse, Response
 
+from holdfast.core.durations import seconds
 from holdfast.core.errors import HoldfastError, InvalidArgumentError
 from holdfast.core.identity import PromiseId
 from holdfast.models.batch.run import BatchRun
 from holdfast.models.handle import Handle
-from holdfast.store.values import Delivery, QueueSettings
+from holdfast.models.options import check_limits, check_queue
+from holdfast.store.values import Delivery, QueueChange
 from holdfast.views import reading
 from holdfast.web.dashboard.notices import Notice
 from holdfast.web.dashboard.render import Page
@@ -137,25 +139,25 @@ async def on_schedule(page: Page, form: FormData) -> Response:
 async def on_queue(page: Page, form: FormData) -> Response:
     """`/queues/{name}/{action}`: pause and resume, with its other settings as they are; or new limits."""
     name, action = page.request.path_params["name"], page.request.path_params["action"]
-    found = next((queue for queue in await page.store.queues() if queue.settings.name == name), None)
-    settings = QueueSettings(name=name) if found is None else found.settings
     try:
         if action == "limits":
-            concurrency, rate = field(form, "concurrency"), field(form, "rate")
-            await page.site.app.configure_queue(
-                name,
-                paused=settings.paused,
-                concurrency=_number(concurrency, "the concurrency") if concurrency else None,
-                rate=_decimal(rate, "the rate") if rate else None,
-                rate_period=_decimal(field(form, "rate_seconds") or "1", "the period"),
-            )
+            await page.store.change_queue(check_queue(name), _limits(form))
             return back("/queues", f"The limits of {name} are set.")
         if action in ("pause", "resume"):
-            await page.store.configure_queue(msgspec.structs.replace(settings, paused=action == "pause"))
+            await page.store.change_queue(check_queue(name), QueueChange(paused=action == "pause"))
             return back("/queues", f"{name} is paused." if action == "pause" else f"{name} goes on.")
     except HoldfastError as error:
         return back("/queues", str(error), is_error=True)
     return back("/queues", f"there is no action {action!r}", is_error=True)
+
+
+def _limits(form: FormData) -> QueueChange:
+    concurrency_text, rate_text = field(form, "concurrency"), field(form, "rate")
+    concurrency = _number(concurrency_text, "the concurrency") if concurrency_text else None
+    rate = _decimal(rate_text, "the rate") if rate_text else None
+    period = seconds(_decimal(field(form, "rate_seconds") or "1", "the period"), name="rate_period")
+    check_limits(concurrency, rate, period)
+    return QueueChange(concurrency=concurrency, rate=rate, rate_seconds=period)
 
 
 def _number(text: str, what: str) -> int:

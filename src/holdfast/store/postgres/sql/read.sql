@@ -198,6 +198,22 @@ on conflict (name) do update set paused = excluded.paused, concurrency = exclude
   tokens_at = case when (queues.rate, queues.rate_seconds) is distinct from (excluded.rate, excluded.rate_seconds)
     then excluded.tokens_at else queues.tokens_at end
 
+-- name: queue_change
+-- One statement: a conflict waits for whoever changes the row and goes on from what that one left.
+insert into {schema}.queues as q (name, paused, concurrency, rate, rate_seconds, tokens, tokens_at)
+select $1, coalesce($2::boolean, false), $4::integer, $6::float8, coalesce($7::float8, 1),
+  coalesce(greatest($6::float8, 1), 0), {schema}.clock()
+on conflict (name) do update set paused = coalesce($2::boolean, q.paused),
+  concurrency = case when $3::boolean then $4::integer else q.concurrency end,
+  rate = case when $5::boolean then $6::float8 else q.rate end,
+  rate_seconds = coalesce($7::float8, q.rate_seconds),
+  (tokens, tokens_at) = (
+    select case when is_new then coalesce(greatest(rate, 1), 0) else q.tokens end,
+      case when is_new then excluded.tokens_at else q.tokens_at end
+    from (select rate, (q.rate, q.rate_seconds) is distinct from (rate, coalesce($7::float8, q.rate_seconds)) as is_new
+      from (select case when $5::boolean then $6::float8 else q.rate end as rate) r) n)
+returning paused, concurrency, rate, rate_seconds
+
 -- name: listener_arm
 insert into {schema}.listeners (id, topic, expires_at)
 values ($1, $2, clock_timestamp() + $3::float8 * interval '1 second')
