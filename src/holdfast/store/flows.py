@@ -149,6 +149,7 @@ class SemaphoreView(Struct, frozen=True, gc=False):
     activity: str  # JOB_SEMAPHORE: the job's own; else of a join
     dimension: str
     status: int
+    needed: int | None = None  # of a join: its status before its first arrival
 
 
 class ArrivalView(Struct, frozen=True, gc=False):
@@ -156,6 +157,7 @@ class ArrivalView(Struct, frozen=True, gc=False):
     dimension: str
     source: str
     value: str | None
+    counts: bool = True  # False: it was skipped and was required, and the join never fills
 
 
 class FailureView(Struct, frozen=True, gc=False):

@@ -188,6 +188,7 @@ class SemaphoreRecord(_Record, tag="semaphore", kw_only=True, omit_defaults=True
     activity: str
     dimension: str
     status: int
+    needed: int | None = None  # of a join: its arrivals in all
 
 
 class ArrivalRecord(_Record, tag="arrival", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -197,6 +198,7 @@ class ArrivalRecord(_Record, tag="arrival", kw_only=True, omit_defaults=True, fo
     activity: str
     dimension: str
     source: str
+    counts: bool
     value: str | None = None
 
 

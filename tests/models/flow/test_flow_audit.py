@@ -81,7 +81,16 @@ async def test_every_write_of_every_test_is_guarded(rig: Rig, reason: str) -> No
 @pytest.mark.parametrize(
     ("statement", "rule"),
     [
-        ("delete from arrivals where source = 'left'", "bottom: ruling A10: the join has a semaphore of 0, but 1"),
+        ("delete from arrivals where source = 'left'", "bottom: ruling A10: the join needs 2 and has"),
+        (
+            "delete from arrivals where activity = 'skipped' and source = 'taken'",
+            "skipped: ruling A10: the join needs 2 and has a semaphore of 1, but 0 arrivals count",
+        ),
+        (
+            "update semaphores set status = 2 where activity = 'skipped'",
+            "skipped: ruling A10: the join needs 2 and has a semaphore of 2, but 1 arrivals count",
+        ),
+        ("update semaphores set needed = 3 where activity = 'skipped'", "skipped: ruling A10: the join needs 3"),
         ("delete from semaphores where activity = 'bottom'", "bottom: ruling A10: something arrived"),
         ("delete from guids where activity = 'bottom'", "bottom: section 7.1"),
         ("update guids set ledger = ledger - 1000000000 where activity = 'left'", "left: Rule G: 'children spawned'"),
@@ -93,7 +102,7 @@ async def test_damage_to_joins_and_answers_is_named(stores: Stores, statement: s
     app = App("audit", store="unused.db")
     six = six_graphs(app)
     async with on_store(app, stores.store):
-        for name in ("diamond", "error"):
+        for name in ("diamond", "error", "join"):
             await six.flows[name].start(0)
         worker = await app.make_worker(WorkerSettings())
         await worker.open()

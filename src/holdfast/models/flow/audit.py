@@ -99,22 +99,25 @@ def _activities(records: JobRecords, guids: dict[bytes, GuidRecord]) -> Iterator
 
 
 def _joins(records: JobRecords) -> Iterator[str]:
-    """How many a join needs is the graph's to say; what is here must agree all the same (ruling A10)."""
+    """A join has a semaphore from its first arrival on, and each that counts takes 1 off it (ruling A10)."""
     under_way = {(found.activity, found.dimension) for found in records.activities}
     under_way |= {(found.activity, found.dimension) for found in records.guids}
     under_way |= {_of(message.state) for message in records.messages}
-    came: Counter[tuple[str, str]] = Counter((found.activity, found.dimension) for found in records.arrivals)
-    counting = {(found.activity, found.dimension) for found in records.arrivals if found.value is not None}
-    joins = {(found.activity, found.dimension): found.status for found in records.semaphores}
+    came = Counter((found.activity, found.dimension) for found in records.arrivals if found.counts)
+    joins = {(found.activity, found.dimension): found for found in records.semaphores}
     del joins[JOB_SEMAPHORE, ""]
-    for key, missing in joins.items():
+    for key, join in joins.items():
+        missing = join.status
         if missing == 0 and key not in under_way:
             yield f"{_place(*key)}: ruling A10: the join is full, but nothing was published for it"
         if missing > 0 and key in under_way:
             yield f"{_place(*key)}: ruling A10: the join began, but {missing} arrivals are missing"
-        if came[key] < (2 if missing == 0 else 1):
-            yield f"{_place(*key)}: ruling A10: the join has a semaphore of {missing}, but {came[key]} arrivals"
-    for key in counting - joins.keys():
+        if not came[key] or missing + came[key] != join.needed:
+            yield (
+                f"{_place(*key)}: ruling A10: the join needs {join.needed} and has a semaphore of {missing}, "
+                f"but {came[key]} arrivals count"
+            )
+    for key in came.keys() - joins.keys():
         yield f"{_place(*key)}: ruling A10: something arrived at the join, but it has no semaphore"
 
 

@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 
 def open_job(tx: Tx, job: int, effect: OpenJob) -> None:
     """The semaphore and the entry messages, in the commit that makes the job `delegated` (ruling A8)."""
-    tx.db.execute(SQL["flow_semaphore"], (job, JOB_SEMAPHORE, "", len(effect.messages)))
+    tx.db.execute(SQL["flow_semaphore"], (job, JOB_SEMAPHORE, "", len(effect.messages), None))
     tx.db.execute(SQL["flow_open"], (job,))
     _publish(tx, job, effect.messages)
 
@@ -98,11 +98,12 @@ def _go_on(tx: Tx, collations: Sequence[Collation]) -> set[int]:
 def _arrive(tx: Tx, job: int, arrival: Arrival) -> NewExecution | None:
     """The join's message, if this arrival fills it (ruling A10). It closes no job, so its hit has no weight."""
     where = (job, arrival.activity, arrival.dimension)
-    if not tx.db.execute(SQL["flow_arrive"], (*where, arrival.source, arrival.value)).rowcount:
+    counts = 0 if arrival.message is None else 1
+    if not tx.db.execute(SQL["flow_arrive"], (*where, arrival.source, arrival.value, counts)).rowcount:
         return None
     if arrival.message is None:
         return None
-    tx.db.execute(SQL["flow_semaphore"], (*where, arrival.needed))
+    tx.db.execute(SQL["flow_semaphore"], (*where, arrival.needed, arrival.needed))
     (status,) = tx.db.execute(SQL["set_status_and_collate"], (*where, -1, 0, None, 0)).fetchone()
     return arrival.message if status == 0 else None
 

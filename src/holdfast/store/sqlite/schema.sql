@@ -363,6 +363,7 @@ create table semaphores (
   activity  text    not null,
   dimension text    not null,
   status    integer not null check (status >= 0),
+  needed    integer check ((needed is null) = (activity = '')),
   threshold integer not null default 0,
   guid      blob,
   weight    integer not null default 0,
@@ -381,6 +382,7 @@ create table arrivals (
   dimension text    not null,
   source    text    not null,
   value     text,
+  counts    integer not null,
   primary key (job_id, activity, dimension, source)
 ) strict;
 

@@ -30,6 +30,7 @@ create table {schema}.semaphores (
   activity text not null,
   dimension text not null,
   status bigint not null check (status >= 0),
+  needed bigint check ((needed is null) = (activity = '')),
   seq bigint generated always as identity,
   primary key (job_id, activity, dimension)
 ) with (fillfactor = 70);
@@ -40,6 +41,7 @@ create table {schema}.arrivals (
   dimension text not null,
   source text not null,
   value json,
+  counts boolean not null,
   seq bigint generated always as identity,
   primary key (job_id, activity, dimension, source)
 );

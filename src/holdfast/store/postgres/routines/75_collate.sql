@@ -160,8 +160,9 @@ begin
         join unnest(p_ord, p_job) c(ord, job) on c.ord = n.ord
         where n.ord <> all (v_fenced)
       ), arrived as (
-        insert into {schema}.arrivals as r (job_id, activity, dimension, source, value)
-        select job, activity, dimension, source, value from given order by job, activity, dimension, at
+        insert into {schema}.arrivals as r (job_id, activity, dimension, source, value, counts)
+        select job, activity, dimension, source, value, child is not null from given
+        order by job, activity, dimension, at
         on conflict do nothing
         returning r.job_id, r.activity, r.dimension, r.source
       ), counting as (
@@ -175,8 +176,8 @@ begin
         select job, activity, dimension, max(needed) as needed, count(*) as came, max(at) as last
         from counting group by job, activity, dimension
       ), moved as (
-        insert into {schema}.semaphores as s (job_id, activity, dimension, status)
-        select job, activity, dimension, needed - came from joins order by job, activity, dimension
+        insert into {schema}.semaphores as s (job_id, activity, dimension, status, needed)
+        select job, activity, dimension, needed - came, needed from joins order by job, activity, dimension
         on conflict (job_id, activity, dimension) do update set status = s.status - (
           select j.came from joins j
           where j.job = s.job_id and j.activity = s.activity and j.dimension = s.dimension)

@@ -50,10 +50,10 @@ select activity, dimension, ledger from {schema}.activities where job_id = $1 or
 select guid, activity, dimension, ordinal, ledger, response from {schema}.guids where job_id = $1 order by seq
 
 -- name: flow_semaphores
-select activity, dimension, status from {schema}.semaphores where job_id = $1 order by seq
+select activity, dimension, status, needed from {schema}.semaphores where job_id = $1 order by seq
 
 -- name: flow_arrivals
-select activity, dimension, source, value from {schema}.arrivals where job_id = $1 order by seq
+select activity, dimension, source, value, counts from {schema}.arrivals where job_id = $1 order by seq
 
 -- name: flow_failures
 select activity, dimension, error from {schema}.failures where job_id = $1 order by seq

@@ -31,10 +31,11 @@ returning status;
 update executions set cleans_up = 1 where id = ?;
 
 -- name: flow_semaphore
-insert into semaphores (job_id, activity, dimension, status) values (?, ?, ?, ?) on conflict do nothing;
+insert into semaphores (job_id, activity, dimension, status, needed) values (?, ?, ?, ?, ?) on conflict do nothing;
 
 -- name: flow_arrive
-insert into arrivals (job_id, activity, dimension, source, value) values (?, ?, ?, ?, ?) on conflict do nothing;
+insert into arrivals (job_id, activity, dimension, source, value, counts) values (?, ?, ?, ?, ?, ?)
+on conflict do nothing;
 
 -- name: flow_job
 select parent_id, parent_round, reports, paused, cancel_requested from executions where id = ?;
@@ -119,10 +120,10 @@ select activity, dimension, ledger from activities where job_id = ? order by row
 select guid, activity, dimension, ordinal, ledger, response from guids where job_id = ? order by rowid;
 
 -- name: flow_semaphores
-select activity, dimension, status from semaphores where job_id = ? order by rowid;
+select activity, dimension, status, needed from semaphores where job_id = ? order by rowid;
 
 -- name: flow_arrivals
-select activity, dimension, source, value from arrivals where job_id = ? order by rowid;
+select activity, dimension, source, value, counts from arrivals where job_id = ? order by rowid;
 
 -- name: flow_failures
 select activity, dimension, error from failures where job_id = ? order by rowid;
