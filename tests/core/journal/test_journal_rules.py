@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from array import array
 from collections import deque
+from collections.abc import Iterable
 from datetime import datetime
 
 import pytest
@@ -258,7 +259,9 @@ def contents(value: object) -> object:
         slots = [slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())]
         return {slot: contents(getattr(value, slot)) for slot in slots}
     if isinstance(value, Call | JoinSet | Inbox):
-        return [contents(getattr(value, slot)) for slot in type(value).__slots__]
+        fields: Iterable[str] = getattr(value, "__struct_fields__", None) or getattr(type(value), "__slots__", ())
+        assert fields
+        return [contents(getattr(value, field)) for field in fields]
     if isinstance(value, dict):
         return {key: contents(item) for key, item in value.items()}
     if isinstance(value, set):
