@@ -259,7 +259,7 @@ def contents(value: object) -> object:
         slots = [slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())]
         return {slot: contents(getattr(value, slot)) for slot in slots}
     if isinstance(value, Call | JoinSet | Inbox):
-        fields: Iterable[str] = getattr(value, "__struct_fields__", None) or getattr(type(value), "__slots__", ())
+        fields: Iterable[str] = getattr(value, "__struct_fields__", getattr(type(value), "__slots__", ()))
         assert fields
         return [contents(getattr(value, field)) for field in fields]
     if isinstance(value, dict):
