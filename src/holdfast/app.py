@@ -454,8 +454,12 @@ class App:
 
         A machine takes its state. The newest version is started. Options as in `.options(...)`.
         """
-        chosen = Options().updated(**options)
-        return await NamedStarter(self._connection, check_name(name), chosen).start({} if value is None else value)
+        return (await self._start_or_find(name, value, **options))[0]
+
+    async def _start_or_find(self, name: str, value: Any = None, /, **options: Any) -> tuple[Handle[Any], bool]:
+        """The same, and whether its key had started it before: the command line and the HTTP API tell."""
+        starter = NamedStarter(self._connection, check_name(name), Options().updated(**options))
+        return await starter.start_or_find({} if value is None else value)
 
     async def search(
         self,

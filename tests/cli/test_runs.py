@@ -34,9 +34,12 @@ def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, ho
     desk.register()
     given = ("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--key", desk.queue)
     first = parsed(holdfast(*given, "--attribute", f"of={desk.queue}", "--json"), answers.Started)
-    assert (first.status, first.label) == (Status.RUNNABLE, f"pay/{first.id[:8]}")
+    assert (first.status, first.label, first.existing) == (Status.RUNNABLE, f"pay/{first.id[:8]}", False)
     shown = holdfast_in_terminal(*given)  # the same key: the same run
-    assert shown.plain == f"pay/{first.id[:8]} started; it is runnable\n"
+    assert shown.plain == f"pay/{first.id[:8]} was started before with this key; it is runnable\n"
+    assert parsed(holdfast(*given, "--json"), answers.Started) == msgspec.structs.replace(first, existing=True)
+    fresh = holdfast_in_terminal("start", "pay", '{"amount": 5}', "--queue", f"{desk.queue}-other")
+    assert fresh.plain.endswith(" started; it is runnable\n")
 
     found = parsed(holdfast("list", "--where", f"of={desk.queue}", "--json"), shapes.ExecutionPage)
     assert [one.id for one in found.executions] == [first.id]
@@ -74,7 +77,11 @@ def test_a_result_is_waited_for(desk: Desk, holdfast: Call, holdfast_in_terminal
         given = ("start", "double", '{"amount": 4}', "--queue", desk.queue, "--wait")
         answer = parsed(holdfast(*given, "--json"), answers.Started)
         assert (answer.status, bytes(answer.result), bytes(answer.error)) == (Status.DONE, b"8", b"null")  # type: ignore[arg-type]
-        assert holdfast_in_terminal(*given).plain.splitlines()[1:] == ["8"]
+        assert answer.existing is False
+        keyed = (*given, "--key", desk.queue)
+        shown = [holdfast_in_terminal(*keyed).plain.splitlines() for _ in range(2)]
+        assert [lines[1:] for lines in shown] == [["8"], ["8"]]
+        assert ["was started before with this key and is done" in lines[0] for lines in shown] == [False, True]
         failed = holdfast("start", "double", '{"amount": -4}', "--queue", desk.queue, "--wait")
         assert (failed.code, failed.out) == (1, "")
         assert "is failed" in failed.err
@@ -94,6 +101,7 @@ def test_a_failed_run_is_tried_again_and_a_good_one_forked(
 ) -> None:
     failed, good = desk.start("double", -1), desk.start("double", 3)
     again = parsed(holdfast("retry", failed, "--json"), answers.Started)
+    assert again.existing is msgspec.UNSET
     assert again.id.startswith(failed)
     refused = holdfast_in_terminal("retry", good)
     assert (refused.code, "only a failed execution can be retried" in refused.plain) == (1, True)

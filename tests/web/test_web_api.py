@@ -33,7 +33,8 @@ async def test_a_workflow_is_started_signalled_and_read(shop: Shop) -> None:
         started = await http.post(f"{API}/executions", json=body)
         assert started.status_code == 201
         id = started.json()["id"]
-        assert (await http.post(f"{API}/executions", json=body)).json()["id"] == id
+        assert started.json()["existing"] is False
+        assert (await http.post(f"{API}/executions", json=body)).json() == {**started.json(), "existing": True}
         await shop.work()
         shown = (await http.get(f"{API}/executions/{id[:8]}")).json()
         assert (shown["id"], shown["status"], shown["idempotency_key"]) == (id, "awaiting_promise", "k")

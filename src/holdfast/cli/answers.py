@@ -24,9 +24,10 @@ class Named(Struct, frozen=True, kw_only=True):
 
 
 class Started(Named, frozen=True, kw_only=True):
-    """`start`, `retry`, `fork`. `result` and `error` are there with `--wait`."""
+    """`start`, `retry`, `fork`. `existing` is there with `start`, `result` and `error` with `--wait`."""
 
     status: Status
+    existing: bool | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 

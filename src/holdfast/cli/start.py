@@ -58,7 +58,8 @@ def start_command(
     parsed = json_value(sys.stdin.read() if value == "-" else value, "the input")
 
     async def start(ledger: Ledger) -> Started:
-        return await _followed(ledger, await ledger.app.start_by_name(name, parsed, **options), wait, timeout)
+        handle, existing = await ledger.app._start_or_find(name, parsed, **options)
+        return msgspec.structs.replace(await _followed(ledger, handle, wait, timeout), existing=existing)
 
     return _tell(call, call.run(start), "started")
 
@@ -137,8 +138,10 @@ def _tell(call: Invocation, started: Started, how: str) -> int:
             text = bytes(started.error).decode() if isinstance(started.error, msgspec.Raw) else "null"
             why = "" if text == "null" else f": {decode_error(text)}"
             raise CommandError(f"{started.label} is {started.status}{why}")
-        call.out.line(f"{started.label} is {started.status}", "dim")
+        before = " was started before with this key and" if started.existing is True else ""
+        call.out.line(f"{started.label}{before} is {started.status}", "dim")
         call.out.block(msgspec.json.format(bytes(started.result), indent=2).decode(), indent="")
     else:
+        how = "was started before with this key" if started.existing is True else how
         call.out.line(f"{started.label} {how}; it is {started.status}")
     return Exit.FAILED if is_bad else Exit.OK

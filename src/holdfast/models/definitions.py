@@ -79,6 +79,10 @@ class NamedStarter(Starting):
     async def start(self, value: Any) -> Handle[Any]:
         return await self._start_one(await self.row(value))
 
+    async def start_or_find(self, value: Any) -> tuple[Handle[Any], bool]:
+        """What was started, and whether its key had started it before."""
+        return await self._start_or_find(await self.row(value))
+
     async def row(self, value: Any) -> NewExecution:
         promise, key = self._promise_for(value)
         definition = await find_definition(self._connection, self._name)

@@ -35,6 +35,10 @@ class Starting:
         return PromiseId.of(self._name, chosen), chosen
 
     async def _start_one(self, row: NewExecution) -> Handle[Any]:
+        return (await self._start_or_find(row))[0]
+
+    async def _start_or_find(self, row: NewExecution) -> tuple[Handle[Any], bool]:
+        """The execution that stands for the row, and whether it was there before."""
         (inserted,) = await self._insert([row])
         handle = self._handle(inserted.promise)
         if inserted.collided:
@@ -47,7 +51,7 @@ class Starting:
                 f"{handle.label} was started before with the same key and another input. "
                 "One key means one execution: use a key that names this input"
             )
-        return handle
+        return handle, not inserted.created
 
     async def _signal_with_start(self, row: NewExecution, name: str, payload: object) -> Handle[Any]:
         if self._options.key is None:

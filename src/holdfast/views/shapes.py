@@ -203,10 +203,16 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 class Started(Struct, frozen=True, kw_only=True):
-    """An execution that now stands for a request: a new one, or the one that the key had started before."""
+    """An execution that now stands for a request."""
 
     id: str
     label: str
+
+
+class StartedByName(Started, frozen=True, kw_only=True):
+    """A new one, or the one that the same key had started before."""
+
+    existing: bool
 
 
 class Delivered(Struct, frozen=True, kw_only=True):

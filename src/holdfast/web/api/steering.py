@@ -13,9 +13,9 @@ from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
 
 
-async def start(call: Call) -> shapes.Started:
+async def start(call: Call) -> shapes.StartedByName:
     body: StartRequest = call.body
-    handle = await call.app.start_by_name(
+    handle, existing = await call.app._start_or_find(
         body.name,
         body.input,
         key=body.key,
@@ -27,7 +27,7 @@ async def start(call: Call) -> shapes.Started:
         attributes=body.attributes,
         deadline=body.deadline,
     )
-    return _started(handle)
+    return shapes.StartedByName(id=str(handle.id), label=handle.label, existing=existing)
 
 
 async def signal(call: Call) -> shapes.Delivered:
@@ -118,7 +118,7 @@ ROUTES: Final = (
         summary="Start a definition by its name; with a key, once",
         handler=start,
         body=StartRequest,
-        answer=shapes.Started,
+        answer=shapes.StartedByName,
         status=201,
         problems=(404, 409),
     ),
