@@ -99,6 +99,26 @@ def test_export_and_import_in_a_terminal(desk: Desk, elsewhere: str, tmp_path: P
     assert in_pipe([*HOLDFAST, "import", "nowhere.jsonl"], folder=tmp_path, database=elsewhere).code == 2
 
 
+def test_an_export_that_pauses_says_what_to_do_if_the_import_fails(desk: Desk, tmp_path: Path) -> None:
+    run = desk.start("pay", 1)
+
+    def export(*more: str) -> Ran:
+        return in_pipe([*HOLDFAST, "export", run, "--pause", *more], folder=tmp_path, database=desk.database)
+
+    first = export("-o", "runs.jsonl", "--json")
+    told = parsed(first, answers.ExportAnswer)
+    assert (told.live, told.paused, told.stay_paused) == (1, 1, 0)
+    assert "if the import fails, all of it stays paused here: import runs.jsonl again, or let it go on" in first.err
+    second = export("-o", "again.jsonl", "--json")
+    told = parsed(second, answers.ExportAnswer)
+    assert (told.live, told.paused, told.stay_paused) == (1, 0, 1)
+    assert "paused before, and paused where it is imported until holdfast resume: 1 execution" in second.err
+    assert "goes on where it is imported" not in second.err
+    desk.run(lambda app: app.handle(run).resume())
+    third = export()
+    assert "import it from a file (-o) next time, or let it go on here with holdfast resume" in third.err
+
+
 def test_verify_passes_a_sound_ledger(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
     desk.start("double", 1)
     report = parsed(holdfast("verify", "--json"), answers.Verified)

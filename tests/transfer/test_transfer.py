@@ -176,6 +176,29 @@ async def test_a_machine_with_children_and_its_history_goes_on(stores: Stores, e
     await there.close()
 
 
+async def test_a_second_export_takes_the_pause_of_the_first_along_and_says_so(
+    stores: Stores, elsewhere: Stores
+) -> None:
+    """The import of the first one failed; its file is as good as ever."""
+    here = await program(stores, [])
+    handle = await here.start_by_name("Order", "parent", key="p", unique=None)
+    await work(here)
+    first, second = io.BytesIO(), io.BytesIO()
+    done = await export(stores.store, first.write, handle.id, version="1", pause=True)
+    assert (done.live, done.paused, done.stay_paused) == (3, 3, 0)
+    again = await export(stores.store, second.write, handle.id, version="1", pause=True)
+    assert (again.live, again.paused, again.stay_paused) == (3, 0, 3)
+
+    async def paused_of(file: io.BytesIO) -> list[bool]:
+        await import_file(elsewhere.store, file, "a file", replace=True)
+        views = [await elsewhere.store.get(handle.id.to_bytes()), *await elsewhere.store.children(handle.id.to_bytes())]
+        return [view.paused for view in views if view is not None]
+
+    assert await paused_of(second) == [True] * 3
+    assert await paused_of(first) == [False] * 3
+    await here.close()
+
+
 async def test_everything_moves_with_queues_schedules_and_definitions(stores: Stores, elsewhere: Stores) -> None:
     effects: list[str] = []
     here = await program(stores, effects)

@@ -101,6 +101,7 @@ class ExportAnswer(Struct, frozen=True, kw_only=True):
     live: int
     records: int
     paused: int
+    stay_paused: int
 
 
 class ImportAnswer(Struct, frozen=True, kw_only=True):

@@ -63,13 +63,26 @@ def export_command(
     done = call.run(work)
     if call.as_json and file is not None:
         answer = ExportAnswer(
-            file=file, executions=done.executions, live=done.live, records=done.records, paused=done.paused
+            file=file,
+            executions=done.executions,
+            live=done.live,
+            records=done.records,
+            paused=done.paused,
+            stay_paused=done.stay_paused,
         )
         call.out.json(answer)
     _say(f"{counted(done.executions, 'execution')} exported, {done.live} of them live")
-    if done.live and pause:
+    if done.stay_paused:
+        told = counted(done.stay_paused, "execution")
+        _say(f"paused before, and paused where it is imported until holdfast resume: {told}")
+    if done.paused:
         _say("what is live is paused here, and goes on where it is imported; then end it here: holdfast cancel --force")
-    elif done.live:
+        again = "import it from a file (-o) next time" if file is None else f"import {file} again"
+        _say(
+            f"if the import fails, all of it stays paused here: {again}, or let it go on here with holdfast resume; "
+            "a second export takes the pause along"
+        )
+    elif done.live > done.stay_paused:
         _say(
             "what is live goes on in this ledger: import it with --paused to look at it, or export it with --pause to "
             "move it, or it is done at both places"

@@ -33,6 +33,7 @@ class Exported(Struct, frozen=True, kw_only=True):
     live: int
     records: int
     paused: int = 0  # executions and schedules that this call paused
+    stay_paused: int = 0  # live executions that were paused before, and are paused in the file
 
 
 class _Sink:
@@ -64,6 +65,7 @@ class _Sink:
             # A message of a flow is paused with its job, whoever published it meanwhile.
             if record.id in self._unpaused or (record.kind == MESSAGE and record.parent in self._unpaused):
                 record.paused = False
+            self.counts["stay_paused"] += record.paused and not record.status.is_terminal
         elif isinstance(record, ScheduleRecord) and f"schedule {record.name}" in self._unpaused:
             record.paused = False
         self._write(line_of(record))
@@ -103,7 +105,13 @@ async def export(
         await _unpause(store, paused)
         raise
     counts = sink.counts
-    return Exported(executions=counts["executions"], live=counts["live"], records=counts["records"], paused=len(paused))
+    return Exported(
+        executions=counts["executions"],
+        live=counts["live"],
+        records=counts["records"],
+        paused=len(paused),
+        stay_paused=counts["stay_paused"],
+    )
 
 
 async def _pause(store: Store, within: tuple[bytes, bytes] | None, wait_seconds: float) -> set[str]:
