@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
@@ -77,7 +76,6 @@ async def test_the_api_keeps_to_its_document(shop: Shop) -> None:
                 await send(http, case)
 
 
-@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)  # what is refused here never reaches a store
 async def test_what_the_document_forbids_is_refused(shop: Shop) -> None:
     sent = 0
     async with client(build(shop.app, dashboard=False)) as http:
