@@ -97,6 +97,7 @@ class MarkItems(Struct, frozen=True, gc=False, kw_only=True):
     prefix: int  # so many items from the front are terminal
     changed: Counters
     notes: str | None = None  # JSON: why items failed or were skipped, by place
+    ready_ms: str | None = None  # JSON: when those that wait for a retry may be tried, by place
     results: str | None = None  # JSON array, where they are asked for
     inputs: str | None = None  # with `is_final`: those still needed, as a JSON object by place
     is_final: bool = False  # every item is terminal
@@ -161,6 +162,7 @@ class ChunkView(Struct, frozen=True, kw_only=True):
     inputs: str | None = None
     results: str | None = None
     notes: str | None = None
+    ready_ms: str | None = None
 
     @property
     def stop(self) -> int:

@@ -158,6 +158,7 @@ class ChunkRecord(_Record, tag="chunk", kw_only=True, omit_defaults=True, forbid
     inputs: str | None = None
     results: str | None = None
     notes: str | None = None
+    ready_ms: str | None = None
 
 
 class ActivityRecord(_Record, tag="activity", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

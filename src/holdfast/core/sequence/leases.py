@@ -95,6 +95,10 @@ class FreeQueue:
     def pop(self) -> int:
         return heappop(self._ready)
 
+    def later(self) -> list[tuple[int, int]]:
+        """The delayed seqs, each behind the moment at which it becomes ready."""
+        return self._later
+
     @property
     def next_ms(self) -> int | None:
         """When the first delayed seq becomes ready."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from holdfast.core.errors import InvalidArgumentError, LedgerError
 from holdfast.core.sequence.columns import Segment
@@ -34,6 +36,7 @@ _OPEN_RUN = re.compile(b"[%c-%c]+" % (UNSEEN, IN_FLIGHT))
 _UNSEEN_RUN = re.compile(b"%c+" % UNSEEN)
 _NOT_COMMITTED = re.compile(b"[^%c]" % COMMITTED)
 _FINISHES = bytes((SUCCESS, SKIP, CANCEL))
+_NONE_WAITS: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,11 @@ class SequenceLedger(ItemLedger):
         self._unseen = base  # no UNSEEN item lies before it
         self.extend(length)
 
-    def load(self, segment: Segment) -> None:
-        """Continue with a stored stretch. What was in flight is nobody's: the next `reclaim` settles it."""
+    def load(self, segment: Segment, ready_ms: Mapping[int, int] = _NONE_WAITS) -> None:
+        """Continue with a stored stretch. What was in flight is nobody's: the next `reclaim` settles it.
+
+        `ready_ms`: the retries that are not handed out before their time, as `waiting` told them.
+        """
         place = self._size
         self._append(segment)
         committed = _NOT_COMMITTED.search(self._state, place)
@@ -76,7 +82,7 @@ class SequenceLedger(ItemLedger):
             self._leases.push(self._epoch_ms, self.base + low, self.base + high)
             for free in range(low, high):
                 if self._state[free] == DISPATCHED:
-                    self._free.push(self.base + free)
+                    self._free.push(self.base + free, ready_ms.get(self.base + free))
 
     def take(self, owner: int, now_ms: int, *, limit: int, stop: int | None = None) -> list[range]:
         """Hand `owner` up to `limit` items below `stop`, as runs: free ones in seq order, then unseen ones."""
@@ -193,6 +199,15 @@ class SequenceLedger(ItemLedger):
     def next_ready_ms(self) -> int | None:
         """When the first delayed retry may be handed out."""
         return self._free.next_ms
+
+    def waiting(self) -> dict[int, int]:
+        """The delayed retries that nobody holds, and when each may be handed out."""
+        base, state, owner = self.base, self._state, self._owner
+        return {
+            seq: ready_ms
+            for ready_ms, seq in self._free.later()
+            if seq >= base and state[seq - base] == DISPATCHED and not owner[seq - base]
+        }
 
     def reclaim(self, now_ms: int) -> list[Reclaim]:
         """Settle every lease that has expired, in seq order (ruling D3)."""

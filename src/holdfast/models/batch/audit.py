@@ -13,7 +13,7 @@ from holdfast.core.sequence import State
 from holdfast.core.status import Status
 from holdfast.models.batch.definition import KIND
 from holdfast.models.batch.items import has_all_inputs
-from holdfast.models.batch.packing import count_states, prefix_of, unpack
+from holdfast.models.batch.packing import attempts_at, count_states, prefix_of, read_ready, state_at, unpack
 from holdfast.store.base import Store
 from holdfast.store.batches import BatchView, ChunkView, Counters
 from holdfast.store.values import ExecutionFilter, ExecutionView
@@ -91,12 +91,20 @@ def _chunk_faults(chunk: ChunkView) -> list[str]:
         return [f"it has {len(chunk.states)} states for {chunk.count} items, dispatched: {chunk.is_dispatched}"]
     try:
         unpack(chunk.first, chunk.states, chunk.attempts)
+        waiting = [seq - chunk.first for seq in read_ready(chunk.first, chunk.ready_ms)]
     except LedgerError as error:
         return [str(error)]
+    for place in waiting:
+        if not 0 <= place < chunk.count or not _may_wait(chunk.states, chunk.attempts, place):
+            return [f"seq {chunk.first + place} has a time for its next attempt, and does not wait for one"]
     counted = _recount(chunk.states, chunk.attempts)
     kept = (chunk.ended, chunk.failed, chunk.prefix)
     found = (counted.ended, counted.failed, prefix_of(chunk.states))
     return [] if kept == found else [f"ended, failed and prefix are kept as {kept}, and are {found}"]
+
+
+def _may_wait(states: bytes, attempts: bytes | None, place: int) -> bool:
+    return state_at(states, place)[0] is State.DISPATCHED and attempts_at(attempts, place) > 0
 
 
 def _recount(states: bytes, attempts: bytes | None) -> Counters:

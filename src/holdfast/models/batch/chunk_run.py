@@ -3,6 +3,9 @@
 A mark is one commit: what was begun and what has ended since the last one. An item runs only after the commit that says
 that it is in flight; so whoever takes the chunk over after a crash knows which items may have run, and no others lose
 an attempt (ruling D3). About a quarter of a second of work is begun ahead, and marked at least twice a second.
+
+A chunk of which nothing is left but items that wait for a retry is given back until the first of them is due: waiting
+takes no worker's room. Every mark holds their times, so whoever goes on tries none of them too early.
 """
 
 from __future__ import annotations
@@ -33,13 +36,14 @@ from holdfast.models.batch.items import (
     write_notes,
     write_results,
 )
-from holdfast.models.batch.packing import pack, runs_of, unpack
+from holdfast.models.batch.packing import pack, read_ready, runs_of, unpack, write_ready
 from holdfast.models.batch.pool import Pool
 from holdfast.store.batches import INTAKE, ChunkView, Counters, MarkItems
 from holdfast.store.effects import AdvanceExecution, DeliverSignal, Effect
 from holdfast.store.values import ExecutionClaim, NewSignal
 
 MARK_SECONDS: Final = 0.5
+NAP_SECONDS: Final = 0.1  # a retry that is due so soon is waited for; giving the chunk back would cost more
 PATIENCE_SECONDS: Final = 2.0  # a chunk that has had no turn here for so long is given to others, if there are any
 _OWNER_BITS: Final = 0x7FFF_FFFF
 
@@ -177,7 +181,9 @@ class ChunkRun:
         lease_ms = max(1, round(batch.lease_seconds * 1000))
         now_ms = self._now_ms()
         self._ledger = SequenceLedger(lease_ms=lease_ms, now_ms=now_ms, base=self.first, retry=batch.guard)
-        self._ledger.load(unpack(self.first, chunk.states or b"", chunk.attempts))
+        self._ledger.load(
+            unpack(self.first, chunk.states or b"", chunk.attempts), read_ready(self.first, chunk.ready_ms)
+        )
         self._notes = read_notes(chunk.notes)
         self._results: list[Raw | None] = read_results(chunk.results, chunk.count) if batch.needs_results else []
         self._marked = self._counters()
@@ -215,6 +221,10 @@ class ChunkRun:
                 return
             may_begin = not self._is_latched and self._engine.may_keep(self._claim, 0, self._engine.now())
             places = self._take() if may_begin else []
+            idle_seconds = 0.0 if self._unfinished else self._idle_seconds()
+            if idle_seconds > (NAP_SECONDS if may_begin else 0.0):
+                await self._mark(Status.RUNNABLE, delay=idle_seconds)
+                return
             if places or self._is_mark_due():
                 if not await self._mark(Status.EXECUTING):
                     return
@@ -284,6 +294,16 @@ class ChunkRun:
         wait = policy.backoff_seconds(self.attempt(place)) * (1 - policy.jitter * self._engine.random())
         return round(wait * 1000)
 
+    def _idle_seconds(self) -> float:
+        """Until the first retry is due, where every open item waits for one; else 0."""
+        counted = self._ledger.counters()
+        if counted.unseen or counted.in_flight:
+            return 0.0
+        waiting = self._ledger.waiting()
+        if len(waiting) < counted.dispatched:
+            return 0.0
+        return max(0, min(waiting.values()) - self._now_ms()) / 1000
+
     def _counters(self) -> Counters:
         counted = self._ledger.counters()
         return Counters(
@@ -303,7 +323,7 @@ class ChunkRun:
             return False
         return self._unfinished == 0 or self._engine.now() - self._marked_at >= MARK_SECONDS
 
-    async def _mark(self, status: Status, *, progress: bool = False) -> bool:
+    async def _mark(self, status: Status, *, progress: bool = False, delay: float = 0.0) -> bool:
         """Commit where the items are. False: the lease is gone, or was given up."""
         counters = self._counters()
         segment = self._ledger.export(self.first, self.first + self._count)
@@ -317,13 +337,14 @@ class ChunkRun:
             prefix=prefix,
             changed=counters.minus(self._marked),
             notes=write_notes(self._notes),
+            ready_ms=write_ready(self.first, self._ledger.waiting()),
             results=write_results(self._results) if self._batch.needs_results else None,
             inputs=keep_inputs(self._chunk.inputs, states) if is_final else None,
             is_final=is_final,
         )
         # Marks on the way are no progress to the store: so a pause waits until what was begun has ended.
         has_progress = progress or status is not Status.EXECUTING
-        advance = AdvanceExecution(status=status, attempt=self._claim.attempt, progress=has_progress)
+        advance = AdvanceExecution(status=status, attempt=self._claim.attempt, progress=has_progress, delay=delay)
         effects: list[Effect] = [advance, mark]
         if prefix > self._prefix and not is_final:  # the lane may move; the end of a chunk is reported anyway
             effects.append(DeliverSignal(NewSignal(self._run, INTAKE, "null")))
@@ -349,11 +370,12 @@ class ChunkRun:
         loop, now = asyncio.get_running_loop(), self._engine.now()
         self._changed.clear()
         due = [self._marked_at + MARK_SECONDS] if self._is_dirty else []
-        if may_begin and self._has_more() and not self._pool.room(self):
+        ready_ms, now_ms = self._ledger.next_ready_ms, self._now_ms()
+        has_room = not (may_begin and self._has_more(now_ms)) or self._pool.room(self) > 0
+        if not has_room:
             self._pool.want(self)
-        ready_ms = self._ledger.next_ready_ms
-        if ready_ms is not None:
-            due.append(now + max(0.001, (ready_ms - self._now_ms()) / 1000))
+        if ready_ms is not None and (has_room or ready_ms > now_ms):
+            due.append(now + max(0.001, (ready_ms - now_ms) / 1000))
         if self._force_at is not None:
             due.append(self._force_at)
         # What ends meanwhile is marked soon; and draining, and urgent work that waits, nobody tells of.
@@ -363,9 +385,11 @@ class ChunkRun:
         finally:
             timer.cancel()
 
-    def _has_more(self) -> bool:
+    def _has_more(self, now_ms: int) -> bool:
+        """Whether it would begin something if there were room."""
+        later = sum(ready_ms > now_ms for ready_ms in self._ledger.waiting().values())
         counted = self._ledger.counters()
-        return counted.unseen + counted.dispatched > 0
+        return counted.unseen + counted.dispatched > later
 
     def _now_ms(self) -> int:
         return self._claim.picked_at_us // 1000 + round((self._engine.now() - self._time_base) * 1000)

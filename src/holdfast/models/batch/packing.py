@@ -7,7 +7,10 @@ UNSEEN items are handed out in bulk.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from holdfast.core.errors import LedgerError
 from holdfast.core.sequence import Segment, State
@@ -33,6 +36,7 @@ _OUTCOMES: Final = bytes(map(_outcome_of, range(256)))
 _LEGAL: Final = bytes(
     byte for byte in range(256) if DISPATCHED <= byte & _STATE_BITS <= CANCEL and byte >> 4 <= 4
 )  # what a dispatched chunk may hold
+_ready = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def pack(segment: Segment) -> tuple[bytes, bytes | None]:
@@ -54,6 +58,23 @@ def unpack(first: int, states: bytes, attempts: bytes | None) -> Segment:
     if attempts is not None and len(attempts) != 2 * len(states):
         raise LedgerError(f"the chunk from seq {first} on has {len(states)} items and {len(attempts) // 2} attempts")
     return Segment(first, states.translate(_STATES), states.translate(_OUTCOMES), attempts or bytes(2 * len(states)))
+
+
+def write_ready(first: int, waiting: Mapping[int, int]) -> str | None:
+    """When the items that wait for a retry may be tried, as a chunk keeps it: only of those few, by place."""
+    if not waiting:
+        return None
+    return msgspec.json.encode({str(seq - first): waiting[seq] for seq in sorted(waiting)}).decode()
+
+
+def read_ready(first: int, text: str | None) -> dict[int, int]:
+    """The same, by seq."""
+    if text is None:
+        return {}
+    try:
+        return {first + int(place): ready_ms for place, ready_ms in _ready(text).items()}
+    except ValueError as error:  # msgspec's too
+        raise LedgerError(f"the chunk from seq {first} on has times of retries that cannot be read: {error}") from error
 
 
 def state_at(states: bytes | None, place: int) -> tuple[State, int]:

@@ -114,10 +114,10 @@ async def find_head(store: Store, row: ExecutionView, view: BatchView | None) ->
     attempts = attempts_at(chunk.attempts, seq - chunk.first)
     owner = await store.get(PromiseId.from_bytes(row.promise).child(chunk.first).to_bytes())
     worker = None if owner is None else owner.locked_by
-    return Head(seq, state.name, attempts, _reason(row, state, attempts, owner), worker)
+    return Head(seq, state.name, attempts, _reason(row, state, attempts, owner, chunk.ready_ms is not None), worker)
 
 
-def _reason(row: ExecutionView, state: State, attempts: int, chunk: ExecutionView | None) -> str:
+def _reason(row: ExecutionView, state: State, attempts: int, chunk: ExecutionView | None, has_waiting: bool) -> str:
     if row.status is Status.FAILED:
         return "the run has failed, nothing more is committed"
     if row.status is Status.STRANDED:
@@ -129,9 +129,10 @@ def _reason(row: ExecutionView, state: State, attempts: int, chunk: ExecutionVie
     if chunk is not None and chunk.paused and state is State.DISPATCHED:
         return "its chunk is paused"
     if state is State.DISPATCHED:
-        if chunk is None or chunk.locked_by is None:
-            return "no worker has taken it yet"
-        return f"waits for attempt {attempts + 1}" if attempts else "its worker has not begun it yet"
+        is_held = chunk is not None and chunk.locked_by is not None
+        if attempts and (is_held or has_waiting):
+            return f"waits for attempt {attempts + 1}"
+        return "its worker has not begun it yet" if is_held else "no worker has taken it yet"
     if state is State.IN_FLIGHT:
         return f"attempt {attempts + 1} is at work"
     if row.error is not None:

@@ -88,6 +88,7 @@ def _mark(run: int, mark: MarkItems) -> tuple[object, ...]:
         changed.skipped,
         changed.cancelled,
         changed.retries,
+        mark.ready_ms,
     )
 
 

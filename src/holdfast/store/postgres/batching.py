@@ -94,7 +94,7 @@ class Batching(Work):
 
 def _chunk(row: Row) -> ChunkView:
     first, count, size, is_dispatched, ended, failed, prefix, *long = row
-    states, attempts, inputs, results, notes = long or (None,) * 5
+    states, attempts, inputs, results, notes, ready_ms = long or (None,) * 6
     return ChunkView(
         first=first,
         count=count,
@@ -108,4 +108,5 @@ def _chunk(row: Row) -> ChunkView:
         inputs=inputs,
         results=results,
         notes=notes,
+        ready_ms=ready_ms,
     )

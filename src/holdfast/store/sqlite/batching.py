@@ -82,7 +82,7 @@ def _mark(tx: Tx, run: int, mark: MarkItems) -> None:
     changed = mark.changed
     parameters = (mark.states, mark.attempts, mark.prefix, changed.ended, changed.failed, mark.notes, mark.results)
     place = (run, mark.first)
-    tx.db.execute(SQL["batch_mark"], (*parameters, mark.is_final, mark.inputs, *place))
+    tx.db.execute(SQL["batch_mark"], (*parameters, mark.ready_ms, mark.is_final, mark.inputs, *place))
     size = tx.db.execute(SQL["batch_chunk_size"], place).fetchone()[0] if mark.is_final else 0
     _count(tx, run, changed, size)
 
@@ -150,7 +150,7 @@ def chunks(db: sqlite3.Connection, promise: bytes, start: int, limit: int, which
 
 def _chunk(row: Row) -> ChunkView:
     first, count, size, is_dispatched, ended, failed, prefix, *long = row
-    states, attempts, inputs, results, notes = long or (None,) * 5
+    states, attempts, inputs, results, notes, ready_ms = long or (None,) * 6
     return ChunkView(
         first=first,
         count=count,
@@ -164,4 +164,5 @@ def _chunk(row: Row) -> ChunkView:
         inputs=inputs,
         results=results,
         notes=notes,
+        ready_ms=ready_ms,
     )

@@ -30,7 +30,7 @@ where id = $1
 with marked as (
   update {schema}.chunks
   set is_dispatched = true, states = $3, attempts = $4, prefix = $5, ended = ended + $6, failed = failed + $7,
-      notes = $8, results = $9, inputs = case when $10 then $11 else inputs end
+      notes = $8, results = $9, inputs = case when $10 then $11 else inputs end, ready_ms = $18
   where run_id = $1 and first = $2 returning size
 )
 update {schema}.batches
@@ -61,7 +61,7 @@ order by c.first limit $3
 
 -- name: batch_chunks_whole
 select c.first, c.count, c.size, c.is_dispatched, c.ended, c.failed, c.prefix,
-  c.states, c.attempts, c.inputs, c.results, c.notes
+  c.states, c.attempts, c.inputs, c.results, c.notes, c.ready_ms
 from {schema}.executions e join {schema}.chunks c on c.run_id = e.id
 where e.promise = $1 and c.first >= coalesce(
   (select x.first from {schema}.chunks x where x.run_id = e.id and x.first <= $2 order by x.first desc limit 1), 0)
@@ -74,7 +74,7 @@ where e.promise = $1 and not c.is_dispatched and c.first >= $2 order by c.first 
 
 -- name: batch_chunks_failed
 select c.first, c.count, c.size, c.is_dispatched, c.ended, c.failed, c.prefix,
-  c.states, c.attempts, c.inputs, c.results, c.notes
+  c.states, c.attempts, c.inputs, c.results, c.notes, c.ready_ms
 from {schema}.executions e join {schema}.chunks c on c.run_id = e.id
 where e.promise = $1 and c.failed > 0 and c.first >= coalesce(
   (select x.first from {schema}.chunks x where x.run_id = e.id and x.first <= $2 order by x.first desc limit 1), 0)

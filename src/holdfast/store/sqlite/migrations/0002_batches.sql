@@ -36,6 +36,7 @@ create table chunks (
   inputs        text, -- of a chunk that has ended those of failed items alone
   results       text,
   notes         text, -- why items failed or were skipped
+  ready_ms      text, -- when the items that wait for a retry may be tried, since 1970, by place; null: none waits
   primary key (run_id, first)
 ) strict;
 

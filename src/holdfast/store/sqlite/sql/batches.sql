@@ -19,7 +19,7 @@ select count from chunks where run_id = ? and first = ? and is_dispatched = 0;
 -- name: batch_mark
 update chunks
 set is_dispatched = 1, states = ?, attempts = ?, prefix = ?, ended = ended + ?, failed = failed + ?, notes = ?,
-    results = ?, inputs = case when ? then ? else inputs end
+    results = ?, ready_ms = ?, inputs = case when ? then ? else inputs end
 where run_id = ? and first = ?;
 
 -- name: batch_count
@@ -55,7 +55,7 @@ order by c.first limit ?3;
 
 -- name: batch_chunks_whole
 select c.first, c.count, c.size, c.is_dispatched, c.ended, c.failed, c.prefix,
-  c.states, c.attempts, c.inputs, c.results, c.notes
+  c.states, c.attempts, c.inputs, c.results, c.notes, c.ready_ms
 from executions e join chunks c on c.run_id = e.id
 where e.promise = ?1 and c.first >= coalesce(
   (select max(x.first) from chunks x where x.run_id = e.id and x.first <= ?2), 0)
@@ -68,7 +68,7 @@ where e.promise = ?1 and c.is_dispatched = 0 and c.first >= ?2 order by c.first 
 
 -- name: batch_chunks_failed
 select c.first, c.count, c.size, c.is_dispatched, c.ended, c.failed, c.prefix,
-  c.states, c.attempts, c.inputs, c.results, c.notes
+  c.states, c.attempts, c.inputs, c.results, c.notes, c.ready_ms
 from executions e join chunks c on c.run_id = e.id
 where e.promise = ?1 and c.failed > 0 and c.first >= coalesce(
   (select max(x.first) from chunks x where x.run_id = e.id and x.first <= ?2), 0)
