@@ -232,6 +232,10 @@ class Pool:
             flight.job = job = (self._threads or run.threads).submit(work)
             try:
                 return await asyncio.wrap_future(job)
+            except RuntimeError as error:
+                if isinstance(error.__cause__, SystemExit):
+                    raise error.__cause__ from None  # as in an item that is a coroutine: it is not tried again
+                raise
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if flight.is_cut or not job.cancelled() or (task is not None and task.cancelling()):
