@@ -11,6 +11,7 @@ from holdfast.app import App
 from holdfast.cli.answers import ReplayLine, Replays
 from holdfast.cli.exits import Exit
 from holdfast.cli.invocation import Invocation, shared
+from holdfast.cli.output import counted
 from holdfast.cli.worker import app_argument, load_app
 from holdfast.models.workflow.check import Checked
 
@@ -40,7 +41,7 @@ def check_command(call: Invocation, target: str | None) -> int:
             if one.verdict == "stranded":
                 call.out.line(f"{one.label} would be stranded: {one.detail}")
         call.out.line(
-            f"{len(checked)} workflows in flight: {counts['replays']} replay, {counts['patched']} are patched, "
+            f"{counted(len(checked), 'workflow')} in flight: {counts['replays']} replay, {counts['patched']} are patched, "
             f"{counts['stranded']} would be stranded"
         )
     return Exit.FAILED if counts["stranded"] else Exit.OK

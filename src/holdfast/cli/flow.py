@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import Invocation, Ledger, shared
+from holdfast.cli.output import counted
 from holdfast.cli.worker import load_app
 from holdfast.core.errors import NotFoundError
 from holdfast.models.flow.flow import Flow
@@ -62,7 +63,7 @@ def show_command(call: Invocation, id: str) -> None:
     call.out.line(f"{state.flow}  {state.status}  {state.semaphore or 0} open")
     for activity in state.activities:
         place = f"{activity.activity}[{activity.dimension}]" if activity.dimension else activity.activity
-        call.out.line(f"  {activity.ledger}  {place}  {activity.leg2_entries} entries")
+        call.out.line(f"  {activity.ledger}  {place}  {counted(activity.leg2_entries, 'entry')}")
     for message in state.messages:
         call.out.line(f"  {message.step} of {message.activity} is {message.status}")
 

@@ -48,9 +48,12 @@ def visible(text: str) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 order`, `20 orders`, `3 batches`."""
-    ending = "es" if thing.endswith("ch") else "s"
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}{ending}"
+    """`1 order`, `20 orders`, `3 batches`, `2 activities`."""
+    if number == 1:
+        return f"1 {thing}"
+    if thing.endswith("y"):
+        return f"{number} {thing[:-1]}ies"
+    return f"{number} {thing}{'es' if thing.endswith('ch') else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
