@@ -41,8 +41,8 @@ def check_command(call: Invocation, target: str | None) -> int:
             if one.verdict == "stranded":
                 call.out.line(f"{one.label} would be stranded: {one.detail}")
         call.out.line(
-            f"{counted(len(checked), 'workflow')} in flight: {counts['replays']} replay, {counts['patched']} are patched, "
-            f"{counts['stranded']} would be stranded"
+            f"{counted(len(checked), 'workflow')} in flight: {counts['replays']} replay, "
+            f"{counts['patched']} are patched, {counts['stranded']} would be stranded"
         )
     return Exit.FAILED if counts["stranded"] else Exit.OK
 
