@@ -63,6 +63,8 @@ class Delivery:
         self._message = read_message(self._claim.state)
         self._dimension = Dimension.parse(self._message.dimension)
         self._guid = self._message.guid(self._job)
+        answer = self._message.answer
+        self._answered = read_outcome(answer) if answer else None
         self._node = self._flow.graph.nodes[self._message.activity]
 
     async def _look(self) -> Look | None:
@@ -109,10 +111,10 @@ class Delivery:
 
     # ------------------------------------------------------------------ committing
 
-    def _mark(self, weight: int, **collating: Any) -> Coroutine[Any, Any, Collated]:
+    def _mark(self, weight: int, step: str | None = None, **collating: Any) -> Coroutine[Any, Any, Collated]:
         """A step of Leg2: on the GUID's ledger, and on the activity's unless it never entered Leg2."""
         assert self._is_recorded, "a step belongs to a GUID that was entered"
-        return self._commit(stay(None), mark=weight if self._ordinal else 0, guid_add=weight, **collating)
+        return self._commit(stay(step), mark=weight if self._ordinal else 0, guid_add=weight, **collating)
 
     async def _commit(self, advance: AdvanceExecution, *riding: Effect, **collating: Any) -> Collated:
         receipt = await self._engine.commit(self._claim, advance, self._collate(**collating), *riding)

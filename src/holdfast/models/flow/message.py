@@ -15,10 +15,11 @@ from holdfast.core.collation import Dimension, Guid, response_guid
 from holdfast.core.identity import PATH_NUMBER_BYTES
 from holdfast.models.flow.activity import Activity
 from holdfast.store.base import handler_of
-from holdfast.store.flows import LEG1, MESSAGE, WORK
+from holdfast.store.flows import CLOSE, LEG1, MESSAGE, WORK
 from holdfast.store.values import NewExecution
 
 GUID_PATH_BYTES: Final = 4 * PATH_NUMBER_BYTES
+_NOTHING: Final = Raw(b"")
 _PATH_MASK: Final = int.from_bytes(b"\x7f\xff\xff\xff" * 4, "big")  # no number of it can mark a successor
 
 
@@ -31,10 +32,16 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     dimension: str = ""
     iteration: str = "0"  # the number of the work request, in words that outlast 64 bits
     is_entry: bool = False  # its only input is the job's own, as an object
-    response: Raw = Raw(b"")  # of a response that came from elsewhere
+    response: Raw = _NOTHING  # of a response that came from elsewhere
+    early: Raw = _NOTHING  # the state of such a response, which came before this Leg1 was published (ruling A5)
 
     def guid(self, job: bytes) -> Guid:
         return response_guid(job, self.activity, Dimension.parse(self.dimension), int(self.iteration))
+
+    @property
+    def answer(self) -> str:
+        """What came from elsewhere instead of the activity's own work; empty: nothing."""
+        return bytes(_decode(self.early).response if self.early else self.response).decode()
 
 
 _decode = msgspec.json.Decoder(Message).decode
@@ -87,6 +94,11 @@ class Letterhead(msgspec.Struct, frozen=True):
         """A back edge's: the instance has had its Leg1 (ruling A9)."""
         return self._row(activity, dimension, inputs, iteration, WORK, False)
 
+    def refusal(self, entry: Activity[..., object], error: str) -> NewExecution:
+        """Of a job whose input cannot be read: its obligation is closed without any work (ruling A8)."""
+        response = Raw(f'{{"error":{error}}}'.encode())
+        return self._row(entry, Dimension(), [], 0, CLOSE, False, response)
+
     def _row(
         self,
         activity: Activity[..., object],
@@ -95,8 +107,9 @@ class Letterhead(msgspec.Struct, frozen=True):
         iteration: int,
         step: str,
         is_entry: bool,
+        response: Raw = _NOTHING,
     ) -> NewExecution:
-        state = Message(activity.name, self.queue, inputs, str(dimension), str(iteration), is_entry)
+        state = Message(activity.name, self.queue, inputs, str(dimension), str(iteration), is_entry, response)
         guid = response_guid(self.job, activity.name, dimension, iteration)
         return NewExecution(
             promise=message_promise(self.job, guid),

@@ -24,7 +24,7 @@ from holdfast.models.flow.registry import FlowRegistry
 from holdfast.models.flow.transition import Transition
 from holdfast.store.effects import AdvanceExecution
 from holdfast.store.flows import OpenJob
-from holdfast.store.values import ExecutionClaim
+from holdfast.store.values import ExecutionClaim, NewExecution
 
 RUNNING = "running"  # the step of a job that has begun
 
@@ -62,16 +62,18 @@ class FlowRunner:
 async def _begin(flow: Flow, claim: ExecutionClaim, engine: Engine) -> None:
     """The job's row, its semaphore and the Leg1 messages of its entries commit together (ruling A8).
 
-    Of one that is cancelled too: its messages close it, and its completion task runs (ruling A11).
+    Of one that is cancelled too: its messages close it, and its completion task runs (ruling A11). So does that of one
+    whose input cannot be read: its only message closes it, with the error.
     """
+    head = letterhead(flow, claim.promise, claim.queue, claim.priority)
+    messages: tuple[NewExecution, ...]
     try:
         flow.signature.decode(claim.state)
     except HoldfastError as error:
-        await engine.commit(claim, AdvanceExecution(status=Status.FAILED, error=encode_error(error)))
-        return
-    head = letterhead(flow, claim.promise, claim.queue, claim.priority)
-    given = [Raw(claim.state.encode())]
-    messages = tuple(head.leg1(node, Dimension(), given, is_entry=True) for node in flow.graph.entries)
+        messages = (head.refusal(flow.graph.entries[0], encode_error(error)),)
+    else:
+        given = [Raw(claim.state.encode())]
+        messages = tuple(head.leg1(node, Dimension(), given, is_entry=True) for node in flow.graph.entries)
     begun = AdvanceExecution(status=Status.DELEGATED, step=RUNNING, digest=flow.digest)
     await engine.commit(claim, begun, OpenJob(messages))
 

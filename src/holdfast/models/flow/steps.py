@@ -19,7 +19,7 @@ from holdfast.models.flow.outcome import Outcome, succeeded
 from holdfast.models.flow.settling import settle
 from holdfast.models.flow.work import arguments, current_of, inputs_of, retry_delay, run_once
 from holdfast.store.effects import AdvanceExecution, Effect
-from holdfast.store.flows import LEG2, ClosingKey, Settle
+from holdfast.store.flows import CLOSE, LEG1, LEG2, ClosingKey, Settle
 from holdfast.store.values import NewExecution
 
 
@@ -102,10 +102,18 @@ class Steps(Attempts):
         settled = settle(self._flow.graph, self._node, self._dimension, index, self._outcome, head)
         if self._may_go_on(settled):
             settled = msgspec.structs.replace(settled, onward=True)
-        collated = await self._mark(CHILDREN_SPAWNED.weight, failure=dropped, settle=settled, acknowledge=True)
+        collated = await self._mark(
+            CHILDREN_SPAWNED.weight, self._step_after_closing(), failure=dropped, settle=settled, acknowledge=True
+        )
         if collated.onward:
             self._next = settled.children[0]
         return collated.closed
+
+    def _step_after_closing(self) -> str | None:
+        """A letter that was closed and closed its job owes Step 3 like any other message, also after a crash."""
+        if self._claim.step != CLOSE:
+            return None
+        return LEG2 if self._ordinal else LEG1
 
     def _may_go_on(self, settled: Settle) -> bool:
         """Whether the first child may run here and now, in this message's row: no insert, no pick, no delete."""
@@ -164,9 +172,7 @@ class Steps(Attempts):
         if delay is None:
             return False, record
         attempt = self._claim.attempt + 1
-        again = AdvanceExecution(
-            status=Status.RUNNABLE, step=LEG2, attempt=attempt, delay=delay, error=record, progress=False
-        )
+        again = AdvanceExecution(status=Status.RUNNABLE, attempt=attempt, delay=delay, error=record, progress=False)
         await self._engine.commit(self._claim, again)
         return True, None
 

@@ -30,7 +30,7 @@ from holdfast.core.status import Status
 from holdfast.models.flow.activity import NodeKind
 from holdfast.models.flow.delivery import LeaseLost, LookAgain, stay
 from holdfast.models.flow.message import message_promise, read_message
-from holdfast.models.flow.outcome import ABANDONED, Outcome, failed, read_outcome
+from holdfast.models.flow.outcome import ABANDONED, Outcome, failed
 from holdfast.models.flow.steps import Steps
 from holdfast.models.flow.work import inputs_of
 from holdfast.store.effects import AdvanceExecution, ConsumeSignals, Effect
@@ -103,8 +103,7 @@ class Transition(Steps):
         elif look.step == WORK:
             await self._work()
         else:
-            response = bytes(self._message.response).decode()
-            await self._leg2(read_outcome(response) if response else None)
+            await self._leg2(self._answered)
 
     # ------------------------------------------------------------------ Leg1 (section 4)
 
@@ -117,7 +116,7 @@ class Transition(Steps):
                     raise LookAgain
                 if self._is_cancelled:
                     await self._leg1()
-                elif not await self._waits(LEG1_DONE.weight):
+                elif self._answered is not None or not await self._waits(LEG1_DONE.weight):
                     await self._commit(stay(WORK), add=LEG1_DONE.weight)
                     await self._work()
             case Acknowledge():
@@ -145,6 +144,8 @@ class Transition(Steps):
             if node.kind is NodeKind.SUBFLOW:
                 await self._cancel_child()
             outcome = ABANDONED
+        elif self._answered is not None:  # its response was there before its Leg1 (ruling A5)
+            outcome = self._answered
         elif node.kind is NodeKind.SUBFLOW:
             if not claim.children_ready:
                 await self._waits()
@@ -211,11 +212,15 @@ class Transition(Steps):
     # ------------------------------------------------------------------ dead letters (ruling A6)
 
     async def _close(self) -> None:
-        """A dropped letter: no counter moves, for one may be full; what it still owes is closed (ruling A8)."""
+        """A dropped letter: no counter moves, for one may be full; what it still owes is closed (ruling A8).
+
+        Or the message of a job whose input cannot be read, which says why.
+        """
         view = await self._engine.store.get(self._claim.promise)
         if view is None:
             return
-        dropped = view.error or encode_error(HoldfastError(f"a message of {self._node.label} was dropped"))
+        refused = None if self._answered is None else self._answered.error
+        dropped = refused or view.error or encode_error(HoldfastError(f"a message of {self._node.label} was dropped"))
         if not self._is_recorded:
             if self._is_closed:
                 await self._commit(stay(None), acknowledge=True)

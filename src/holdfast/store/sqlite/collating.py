@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.core.collation import JOB_CLOSED
 from holdfast.core.status import Status
-from holdfast.store.flows import JOB_SEMAPHORE, Arrival, Collate, EndJob, OpenJob, Settle
+from holdfast.store.flows import JOB_SEMAPHORE, LEG1, Arrival, Collate, EndJob, OpenJob, Settle
 from holdfast.store.sqlite import inserting
 from holdfast.store.sqlite.ledgers import move_activities, move_guids
 from holdfast.store.sqlite.rows import TEXT
@@ -110,7 +110,12 @@ def _arrive(tx: Tx, job: int, arrival: Arrival) -> NewExecution | None:
 
 def _publish(tx: Tx, job: int, messages: Sequence[NewExecution]) -> None:
     """Messages of a paused job wait with it."""
-    inserting.insert(tx, messages, job)
+    inserted = inserting.insert(tx, messages, job)
+    met = [message for message, row in zip(messages, inserted, strict=True) if not row.created and message.step == LEG1]
+    if met:
+        rows = [(message.state[:-1], message.queue, tx.now, message.promise) for message in met]
+        tx.db.executemany(SQL["flow_early"], rows)
+        tx.work = True
     if tx.db.execute(SQL["flow_job"], (job,)).fetchone()[3]:
         tx.db.execute(SQL["flow_pause"], (1, tx.now, job))
 

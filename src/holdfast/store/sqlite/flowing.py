@@ -94,7 +94,10 @@ def _records(db: Db, job: bytes) -> JobRecords | None:
         activities=[ActivityView(*row) for row in db.execute(SQL["flow_activities"], found)],
         guids=[GuidView(*row) for row in db.execute(SQL["flow_guids"], found)],
         semaphores=[SemaphoreView(*row) for row in db.execute(SQL["flow_semaphores"], found)],
-        arrivals=[ArrivalView(*row[:4], row[4] == 1) for row in db.execute(SQL["flow_arrivals"], found)],
+        arrivals=[
+            ArrivalView(activity, dimension, source, value, counts == 1)
+            for activity, dimension, source, value, counts in db.execute(SQL["flow_arrivals"], found)
+        ],
         failures=[FailureView(*row) for row in db.execute(SQL["flow_failures"], found)],
         messages=[
             MessageView(

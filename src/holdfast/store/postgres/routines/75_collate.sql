@@ -43,6 +43,7 @@ declare
   v_filled_ord int[] := '{}';
   v_only int[];
   v_published int[];
+  v_met int[];  -- children whose promise had a row already
   v_jobs bigint[];
   v_paused bigint[];
   v_gone bigint[];
@@ -215,14 +216,23 @@ begin
     v_only := array(select o from unnest(v_only) o where o <> all (v.children));
   end if;
   if v_only <> '{}' then
-    perform {schema}.insert_1(
+    v_met := array(select i.ord from {schema}.insert_1(
       p_promise, p_kind, p_name, p_version, p_handler, p_first_step, p_first_state, p_input_hash, p_queue, p_priority,
       p_partition_key, p_start_delay, p_at, p_unique_key, p_unique_scope, p_child_digest, p_attributes, p_paused,
       p_idempotency_key, p_reports, p_cleans_up, p_deadline, p_rank,
       array(
         select coalesce(c.job, p_id[o.ord]) from unnest(p_child_ord) with ordinality o(ord, at)
         left join unnest(p_ord, p_job) c(ord, job) on c.ord = o.ord order by o.at),
-      '{}', v_only);
+      '{}', v_only) i);
+    if v_met <> '{}' then
+      -- A response that came before its Leg1 was published (ruling A5): the row is the Leg1's now, and takes it along.
+      update {schema}.executions e set
+        step = 'leg1', state = (left(p_first_state[o]::text, -1) || ',"early":' || e.state::text || '}')::json,
+        queue = p_queue[o], attempt = 0, crashes = 0, updated_at = v_now,
+        eligible_at = case when e.status = 'runnable' then v_now else e.eligible_at end
+      from unnest(v_met) o
+      where e.promise = p_promise[o] and e.kind = 'message' and e.step = 'leg2' and p_first_step[o] = 'leg1';
+    end if;
     woke := true;
     v_paused := array(
       select e.id from {schema}.executions e

@@ -52,6 +52,13 @@ set promise = ?, step = ?, state = ?, attempt = 0, crashes = 0, awaits = null, e
     children_ready = 0, inserted_at = ?, started_at = ?
 where id = ?;
 
+-- A response that came before its Leg1 was published (ruling A5): the row is the Leg1's now, and takes it along.
+-- name: flow_early
+update executions
+set step = 'leg1', state = ?1 || ',"early":' || state || '}', queue = ?2, attempt = 0, crashes = 0, updated_at = ?3,
+    eligible_at = case when status = 'runnable' then ?3 else eligible_at end
+where promise = ?4 and kind = 'message' and step = 'leg2';
+
 -- name: flow_went_on
 select 1 from executions where id = ? and promise = ?;
 
