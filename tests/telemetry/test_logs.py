@@ -100,7 +100,9 @@ def test_an_error_is_an_object_and_odd_values_do_not_break_a_line() -> None:
 
 
 def test_no_extra_forges_a_line_and_no_odd_text_loses_one(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "propagate", False)  # what captures logs here cannot send half a surrogate on
+    root = logging.getLogger()  # what else captures logs in a test run cannot send half a surrogate on
+    ours = [handler for handler in root.handlers if getattr(handler, "stream", None) is lines]
+    monkeypatch.setattr(root, "handlers", ours)
     log.info("first", extra={"level": "critical", "time": "never", "city": "Rome"})
     log.info("a file named \udcff")
     first, second = parsed(lines)
