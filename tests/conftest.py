@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,10 @@ from holdfast.testing.postgres import PostgresServer
 
 # `backend`, `stores` and `store`: both kinds of store, on a virtual clock.
 pytest_plugins = ["holdfast.testing.pytest_fixtures"]
+
+# A shell starts what runs in its background with SIGINT ignored, and the programs that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
