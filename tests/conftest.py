@@ -17,7 +17,7 @@ from holdfast.testing.postgres import PostgresServer
 # `backend`, `stores` and `store`: both kinds of store, on a virtual clock.
 pytest_plugins = ["holdfast.testing.pytest_fixtures"]
 
-# A shell starts what runs in its background with SIGINT ignored, and the programs that tests interrupt would inherit that.
+# A shell starts what runs in its background with SIGINT ignored; programs that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
