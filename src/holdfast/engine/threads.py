@@ -28,3 +28,8 @@ def contain(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     except (StopIteration, SystemExit) as error:
         name = getattr(fn, "__qualname__", "the function")
         raise RuntimeError(f"{name} raised {type(error).__name__}: {error}") from error
+
+
+def exit_of(error: BaseException) -> SystemExit | None:
+    """The exit that `contain` made an error of, if it is one."""
+    return error.__cause__ if isinstance(error.__cause__, SystemExit) else None

@@ -21,6 +21,7 @@ from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.observer import STEPS
 from holdfast.engine.runner import Engine
+from holdfast.engine.threads import exit_of
 from holdfast.models.machine.context import ChildResult, MachineContext
 from holdfast.models.machine.definition import KIND, MachineDefinition, Step
 from holdfast.models.machine.registry import MachineRegistry
@@ -119,6 +120,9 @@ class MachineRunner:
             failure.__cause__ = error
         except Exception as error:
             failure = error
+            if (left := exit_of(error)) is not None:
+                failure = _Exited(f"{definition.name}.{found.name} called sys.exit({left.code!r})")
+                failure.__cause__ = left
         ctx._sent.clear()  # what a failed step wanted to send was not sent
         ctx.state = definition.codec.decode(claim.state)  # nor does what it did to its state before it failed count
         try:
