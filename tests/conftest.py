@@ -11,11 +11,16 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast.testing.postgres import PostgresServer
 
 # `backend`, `stores` and `store`: both kinds of store, on a virtual clock.
 pytest_plugins = ["holdfast.testing.pytest_fixtures"]
+
+# No test is timed: a busy machine is no failure.
+settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("holdfast")
 
 # A shell starts what runs in its background with SIGINT ignored; programs that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
