@@ -27,7 +27,7 @@ async def test_cancel_latches_gives_grace_and_then_forces(rig: Rig) -> None:
         if number == 2:
             await is_asked.wait()
         elif number:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()  # for ever
 
     is_asked = asyncio.Event()
     run = await work.start(range(40))
@@ -197,7 +197,7 @@ async def test_an_item_that_kills_its_worker_fails_alone(rig: Rig) -> None:
     async def work(number: int) -> None:
         if number == 2:
             alone.append((await run.status()).in_flight)
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()  # for ever
 
     run = await work.start(range(4))
     await rig.once()

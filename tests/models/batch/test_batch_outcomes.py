@@ -107,10 +107,10 @@ async def test_a_hung_item_is_cut_off_by_its_timeout(rig: Rig) -> None:
     @rig.app.batch(retry=NO_RETRY, timeout=0.05, concurrency=2)
     async def hang(number: int) -> None:
         if number == 1:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()  # for ever
         if number == 2:
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()  # for ever
             except asyncio.CancelledError:
                 await stubborn.wait()
 
