@@ -20,11 +20,11 @@ from holdfast.core.status import Status
 BATCH: Final = 500  # records handed over at a time
 
 
-class _Record(Struct, kw_only=True, tag_field="record", omit_defaults=True, forbid_unknown_fields=True):
-    """What all have in common."""
+class _Record(Struct, tag_field="record", omit_defaults=True, forbid_unknown_fields=True):
+    """What all have in common; only `kw_only` is not inherited."""
 
 
-class ExecutionRecord(_Record, tag="execution", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ExecutionRecord(_Record, tag="execution", kw_only=True):
     """A row of `executions`. `parent` is the id of its parent's row, None where that is gone or never was."""
 
     id: str
@@ -80,7 +80,7 @@ class ExecutionRecord(_Record, tag="execution", kw_only=True, omit_defaults=True
     ended_at: datetime | None = None
 
 
-class SignalRecord(_Record, tag="signal", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class SignalRecord(_Record, tag="signal", kw_only=True):
     """A row of an inbox, in the order of delivery. `dedup_key` is the sender's; None where it gave none."""
 
     id: str
@@ -91,14 +91,14 @@ class SignalRecord(_Record, tag="signal", kw_only=True, omit_defaults=True, forb
     dedup_key: str | None = None
 
 
-class SignalKeyRecord(_Record, tag="signal_key", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class SignalKeyRecord(_Record, tag="signal_key", kw_only=True):
     """The sender's dedup key of a signal that was consumed (ruling E12)."""
 
     id: str
     dedup_key: str
 
 
-class JournalRecord(_Record, tag="journal", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class JournalRecord(_Record, tag="journal", kw_only=True):
     """A segment of a journal."""
 
     id: str
@@ -107,7 +107,7 @@ class JournalRecord(_Record, tag="journal", kw_only=True, omit_defaults=True, fo
     body: str
 
 
-class TransitionRecord(_Record, tag="transition", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class TransitionRecord(_Record, tag="transition", kw_only=True):
     """A line of a machine's history."""
 
     id: str
@@ -120,7 +120,7 @@ class TransitionRecord(_Record, tag="transition", kw_only=True, omit_defaults=Tr
     error: str | None = None
 
 
-class BatchRecord(_Record, tag="batch", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class BatchRecord(_Record, tag="batch", kw_only=True):
     """The counters of a batch's run."""
 
     id: str
@@ -142,7 +142,7 @@ class BatchRecord(_Record, tag="batch", kw_only=True, omit_defaults=True, forbid
     retries: int = 0
 
 
-class ChunkRecord(_Record, tag="chunk", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ChunkRecord(_Record, tag="chunk", kw_only=True):
     """A chunk of a batch's items."""
 
     id: str
@@ -161,7 +161,7 @@ class ChunkRecord(_Record, tag="chunk", kw_only=True, omit_defaults=True, forbid
     ready_ms: str | None = None
 
 
-class ActivityRecord(_Record, tag="activity", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ActivityRecord(_Record, tag="activity", kw_only=True):
     """The collation ledger of an activity of a flow's job."""
 
     id: str
@@ -170,7 +170,7 @@ class ActivityRecord(_Record, tag="activity", kw_only=True, omit_defaults=True, 
     ledger: int
 
 
-class GuidRecord(_Record, tag="guid", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class GuidRecord(_Record, tag="guid", kw_only=True):
     """The collation ledger of a message of a flow's job, and the response that was taken."""
 
     id: str
@@ -182,7 +182,7 @@ class GuidRecord(_Record, tag="guid", kw_only=True, omit_defaults=True, forbid_u
     response: str | None = None
 
 
-class SemaphoreRecord(_Record, tag="semaphore", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class SemaphoreRecord(_Record, tag="semaphore", kw_only=True):
     """What a flow's job, or one of its joins, still waits for."""
 
     id: str
@@ -192,7 +192,7 @@ class SemaphoreRecord(_Record, tag="semaphore", kw_only=True, omit_defaults=True
     needed: int | None = None  # of a join: its arrivals in all
 
 
-class ArrivalRecord(_Record, tag="arrival", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ArrivalRecord(_Record, tag="arrival", kw_only=True):
     """What has come to a join."""
 
     id: str
@@ -203,7 +203,7 @@ class ArrivalRecord(_Record, tag="arrival", kw_only=True, omit_defaults=True, fo
     value: str | None = None
 
 
-class FailureRecord(_Record, tag="failure", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class FailureRecord(_Record, tag="failure", kw_only=True):
     """An activity that failed for good."""
 
     id: str
@@ -213,7 +213,7 @@ class FailureRecord(_Record, tag="failure", kw_only=True, omit_defaults=True, fo
     error: str
 
 
-class QueueRecord(_Record, tag="queue", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class QueueRecord(_Record, tag="queue", kw_only=True):
     """The limits of a queue."""
 
     name: str
@@ -223,7 +223,7 @@ class QueueRecord(_Record, tag="queue", kw_only=True, omit_defaults=True, forbid
     rate_seconds: float = 1.0
 
 
-class DefinitionRecord(_Record, tag="definition", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class DefinitionRecord(_Record, tag="definition", kw_only=True):
     """What workers have had code for."""
 
     name: str
@@ -235,7 +235,7 @@ class DefinitionRecord(_Record, tag="definition", kw_only=True, omit_defaults=Tr
     parameters: tuple[str, ...] = ()
 
 
-class ScheduleRecord(_Record, tag="schedule", kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ScheduleRecord(_Record, tag="schedule", kw_only=True):
     """A schedule; `last` is the id of what its last tick started."""
 
     name: str
