@@ -67,6 +67,32 @@ class Route:
     extra_statuses: Mapping[int, str] = field(default_factory=dict)
 
 
+def on_executions(
+    method: Literal["GET", "POST"],
+    tag: str,
+    role: Role,
+    path: str,
+    name: str,
+    summary: str,
+    handler: Handler,
+    answer: type,
+    **more: Any,
+) -> Route:
+    """A route below `/executions`; what it names may not be there, or be one of several."""
+    return Route(
+        method=method,
+        path=f"/executions{path}",
+        name=name,
+        tag=tag,
+        role=role,
+        summary=summary,
+        handler=handler,
+        answer=answer,
+        problems=(404, 409),
+        **more,
+    )
+
+
 async def respond(route: Route, call: Call) -> Response:
     answer = await route.handler(call)
     if isinstance(answer, Response):

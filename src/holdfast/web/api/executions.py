@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final, get_args
 
 from msgspec import Meta, Struct
@@ -13,7 +14,7 @@ from holdfast.store.values import ExecutionFilter
 from holdfast.views import reading, shapes
 from holdfast.web.requests import JournalQuery, ListQuery, PageQuery, attributes_of
 from holdfast.web.security import Role
-from holdfast.web.table import Call, Route
+from holdfast.web.table import Call, on_executions
 
 CHILDREN_SHOWN: Final = 100
 EVENT_NAMES: Final = [kind.__name__ for kind in get_args(Event)]
@@ -94,37 +95,16 @@ def _names(view: Any) -> dict[str, str]:
     return {"id": str(shapes.id_of(view)), "label": shapes.label_of(view)}
 
 
-def _of_one(path: str, name: str, summary: str, handler: Any, answer: type, **more: Any) -> Route:
-    return Route(
-        method="GET",
-        path=f"/executions/{{id}}{path}",
-        name=name,
-        tag="executions",
-        role=Role.READ,
-        summary=summary,
-        handler=handler,
-        answer=answer,
-        problems=(404, 409),
-        **more,
-    )
-
+_read = partial(on_executions, "GET", "executions", Role.READ)
 
 ROUTES: Final = (
-    Route(
-        method="GET",
-        path="/executions",
-        name="list_executions",
-        tag="executions",
-        role=Role.READ,
-        summary="List and search executions, newest first",
-        handler=list_executions,
+    _read(
+        *("", "list_executions", "List and search executions, newest first", list_executions, shapes.ExecutionPage),
         query=ListQuery,
-        answer=shapes.ExecutionPage,
-        problems=(404, 409),
     ),
-    _of_one("", "show_execution", "One execution, with its inbox and its newest 100 children", show, shapes.Details),
-    _of_one("/journal", "show_journal", "The events of a workflow", journal, JournalPage, query=JournalQuery),
-    _of_one("/history", "show_history", "The committed steps of a machine with history", history, shapes.History),
-    _of_one("/children", "list_children", "Its children", children, shapes.ExecutionPage, query=PageQuery),
-    _of_one("/inbox", "show_inbox", "Signals that it has not read yet", inbox, Inbox),
+    _read("/{id}", "show_execution", "One execution, with its inbox and its newest 100 children", show, shapes.Details),
+    _read("/{id}/journal", "show_journal", "The events of a workflow", journal, JournalPage, query=JournalQuery),
+    _read("/{id}/history", "show_history", "The committed steps of a machine with history", history, shapes.History),
+    _read("/{id}/children", "list_children", "Its children", children, shapes.ExecutionPage, query=PageQuery),
+    _read("/{id}/inbox", "show_inbox", "Signals that it has not read yet", inbox, Inbox),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from holdfast.core.errors import InvalidArgumentError
@@ -10,7 +11,7 @@ from holdfast.views import shapes
 from holdfast.web.problems import Problem
 from holdfast.web.requests import CancelRequest, ForkRequest, SignalRequest, StartRequest
 from holdfast.web.security import Role
-from holdfast.web.table import Call, Route
+from holdfast.web.table import Call, on_executions
 
 
 async def start(call: Call) -> shapes.StartedByName:
@@ -93,46 +94,24 @@ def _started(handle: Handle[Any]) -> shapes.Started:
     return shapes.Started(id=str(handle.id), label=handle.label)
 
 
-def _steer(path: str, name: str, summary: str, handler: Any, answer: type, **more: Any) -> Route:
-    return Route(
-        method="POST",
-        path=f"/executions/{{id}}{path}",
-        name=name,
-        tag="steering",
-        role=Role.OPERATE,
-        summary=summary,
-        handler=handler,
-        answer=answer,
-        problems=(404, 409),
-        **more,
-    )
-
+_steer = partial(on_executions, "POST", "steering", Role.OPERATE)
 
 ROUTES: Final = (
-    Route(
-        method="POST",
-        path="/executions",
-        name="start_execution",
-        tag="steering",
-        role=Role.OPERATE,
-        summary="Start a definition by its name; with a key, once",
-        handler=start,
-        body=StartRequest,
-        answer=shapes.StartedByName,
-        status=201,
-        problems=(404, 409),
-    ),
-    _steer("/signals", "send_signal", "Put a signal into its inbox", signal, shapes.Delivered, body=SignalRequest),
-    _steer("/cancel", "cancel_execution", "Cancel it", cancel, shapes.Standing, body=CancelRequest),
-    _steer("/pause", "pause_execution", "Keep it from being worked on", pause, shapes.Standing),
-    _steer("/resume", "resume_execution", "Let a paused or stranded one go on", resume, shapes.Standing),
-    _steer("/retry", "retry_execution", "Try a failed one again, under a new id", retry, shapes.Started, status=201),
     _steer(
-        "/fork",
-        "fork_execution",
-        "A new one with its past up to an event",
-        fork,
-        shapes.Started,
+        *("", "start_execution", "Start a definition by its name; with a key, once", start, shapes.StartedByName),
+        body=StartRequest,
+        status=201,
+    ),
+    _steer("/{id}/signals", "send_signal", "Put a signal into its inbox", signal, shapes.Delivered, body=SignalRequest),
+    _steer("/{id}/cancel", "cancel_execution", "Cancel it", cancel, shapes.Standing, body=CancelRequest),
+    _steer("/{id}/pause", "pause_execution", "Keep it from being worked on", pause, shapes.Standing),
+    _steer("/{id}/resume", "resume_execution", "Let a paused or stranded one go on", resume, shapes.Standing),
+    _steer(
+        *("/{id}/retry", "retry_execution", "Try a failed one again, under a new id", retry, shapes.Started),
+        status=201,
+    ),
+    _steer(
+        *("/{id}/fork", "fork_execution", "A new one with its past up to an event", fork, shapes.Started),
         body=ForkRequest,
         status=201,
     ),
