@@ -49,6 +49,17 @@ async def _strand(database: str, queue: str) -> str:
         return str(handle.id)
 
 
+async def _start(database: str, queue: str) -> str:
+    """A job that has begun: its message waits for a worker."""
+    async with App("test", database) as app:
+        handle = await declare(app, queue).start(3)
+        worker = await app.make_worker(WorkerSettings(queues=[queue]))
+        await worker.open()
+        await worker.run_once()
+        await worker.stop()
+        return str(handle.id)
+
+
 async def _work(database: str, queue: str) -> None:
     async with App("test", database) as app:
         declare(app, queue)
@@ -69,6 +80,18 @@ def test_a_flow_is_drawn(in_process: Call, database: str) -> None:
     assert picture.json["diagram"].startswith("<svg")
     assert in_process("flow", "diagram", "drawn_program:app.none", "--database", database).code == 3
     assert in_process("flow", "diagram", "drawn_program", "--database", database).code == 2
+
+
+def test_a_job_that_has_ended_is_nowhere(in_process: Call, database: str, queue: str) -> None:
+    job = asyncio.run(_start(database, queue))
+    assert in_process("show", job, "--json", "--database", database).json["step"] == "running"
+    asyncio.run(_work(database, queue))
+    shown = in_process("show", job, "--json", "--database", database).json
+    assert (shown["status"], shown["step"]) == ("done", "")
+    assert "\nstep" not in in_process("show", job, "--database", database).out
+    assert " is done\n" in in_process("tail", job, "--database", database).out
+    (line,) = in_process("list", "--queue", queue, "--kind", "flow", "--database", database).out.splitlines()[1:]
+    assert "running" not in line
 
 
 def test_a_dead_letter_is_listed_retried_and_dropped(in_process: Call, database: str, queue: str) -> None:

@@ -102,7 +102,7 @@ def execution_grid(views: Sequence[ExecutionView]) -> Grid:
         [
             Cell(shapes.label_of(view), "bold"),
             view.status,
-            view.step,
+            shapes.step_of(view),
             view.attempt,
             view.queue,
             view.updated_at,
@@ -166,7 +166,7 @@ def _facts(view: ExecutionView) -> list[tuple[str, Value]]:
         ("status", view.status),
         ("paused", "yes" if view.paused else None),
         ("cancel requested", "yes" if view.cancel_requested and not view.status.is_terminal else None),
-        ("step", view.step),
+        ("step", shapes.step_of(view) or None),
         ("attempt", view.attempt or None),
         ("crashes", view.crashes or None),
         ("awaits", awaits),

@@ -109,9 +109,7 @@ async def tail(store: Store, view: ExecutionView, *, new: bool = False) -> Async
             for line in await store.history_since(view.promise, revision):
                 revision, is_news = line.revision, True
                 yield TailLine(what="transition", transition=shapes.transition(line), **names)
-        now_standing = (
-            f"{view.status} {view.paused} {view.cancel_requested} {view.step} {view.attempt} {view.locked_by}"
-        )
+        now_standing = _standing(view)
         if now_standing != standing:
             standing, is_news = now_standing, True
             yield TailLine(what="status", execution=shapes.summary(view), **names)

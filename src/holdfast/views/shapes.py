@@ -19,6 +19,7 @@ from holdfast.core.journal.events import Event
 from holdfast.core.status import Status
 from holdfast.models.schedule import CatchUp, Overlap, ScheduleSpec
 from holdfast.store import values
+from holdfast.store.flows import FLOW
 from holdfast.store.values import Definition, Delivery, ExecutionView, QueueStats, WorkerInfo
 from holdfast.store.watching import Pace
 
@@ -248,6 +249,11 @@ def label_of(view: ExecutionView) -> str:
     return id_of(view).label(view.name)
 
 
+def step_of(view: ExecutionView) -> str:
+    """Where it is. A job of a flow that has ended is nowhere: its row still says that it runs."""
+    return "" if view.kind == FLOW and view.status.is_terminal else view.step
+
+
 def _id_text(promise: bytes | None) -> str | None:
     return None if promise is None else str(PromiseId.from_bytes(promise))
 
@@ -261,7 +267,7 @@ def _summary_fields(view: ExecutionView) -> dict[str, object]:
         "name": view.name,
         "version": view.version,
         "status": view.status,
-        "step": view.step,
+        "step": step_of(view),
         "attempt": view.attempt,
         "queue": view.queue,
         "priority": view.priority,

@@ -13,6 +13,7 @@ from holdfast.core.journal.events import Failure
 from holdfast.core.status import Status
 from holdfast.models.workflow.task import TaskState
 from holdfast.store.values import ExecutionView, Transition
+from holdfast.views.shapes import step_of
 from holdfast.views.timeline import Attempt, Mark, Piece, PieceKind, Row, Timeline, Tone, execution_pieces
 
 # What a machine waited for after an outcome, until the step that follows was committed.
@@ -106,7 +107,7 @@ def task_timeline(view: ExecutionView, now_us: int) -> Timeline:
 
 def row_timeline(view: ExecutionView, now_us: int) -> Timeline:
     """Of anything, by its row alone."""
-    rows = [] if view.started_at is None else [_whole(view, view.step or view.name)]
+    rows = [] if view.started_at is None else [_whole(view, step_of(view) or view.name)]
     return _timeline(view, rows, now_us)
 
 
