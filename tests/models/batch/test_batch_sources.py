@@ -238,6 +238,19 @@ async def test_a_file_of_json_lines_that_is_wrong_strands_the_run_until_it_is_me
     assert await values(run) == [1, 2, 3]
 
 
+async def test_of_json_lines_in_a_file_of_another_name_the_error_says_what_to_do(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n2\n")
+    (tmp_path / "words.txt").write_text("one\n")
+    batch = echo(rig)
+    as_json, words = await batch.start(tmp_path / "numbers.txt"), await batch.start(tmp_path / "words.txt")
+    await rig.run()
+    with pytest.raises(ExecutionStrandedError, match=r"line 1 of .*numbers\.txt is no item .* ends in \.jsonl or"):
+        await as_json.result()
+    with pytest.raises(ExecutionStrandedError, match=r"line 1 of .*words\.txt is no item") as caught:
+        await words.result()
+    assert "jsonl" not in str(caught.value)
+
+
 async def test_a_mark_of_byte_order_belongs_to_no_line(rig: Rig, tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_bytes("\ufeffone\r\ntw\u2028o\r\n".encode())

@@ -17,7 +17,7 @@ from holdfast.core.errors import EncodeError, NotFoundError, PayloadError
 from holdfast.core.identity import PromiseId
 from holdfast.models.batch.definition import Batch
 from holdfast.models.batch.items import kept_inputs
-from holdfast.models.batch.spec import CHUNK_BYTES, BatchSpec, chunk_items
+from holdfast.models.batch.spec import CHUNK_BYTES, JSON_SUFFIXES, BatchSpec, chunk_items
 from holdfast.store.base import Store
 from holdfast.store.batches import NewChunk, bytes_of
 
@@ -117,7 +117,22 @@ def encode_line(batch: Batch[Any, Any], line: bytes, where: str, *, is_json: boo
     except UnicodeDecodeError as error:
         raise EncodeError(f"{where} is not UTF-8: {error}. Mend the file, then go on") from error
     except PayloadError as error:
-        raise EncodeError(f"{where} is no item of {batch.name}: {error}") from error
+        advice = "" if is_json or not _is_item(batch, text) else f". {_NAME_IT}"
+        raise EncodeError(f"{where} is no item of {batch.name}: {error}{advice}") from error
+
+
+_NAME_IT: Final = (
+    f"Read as JSON it is one: give a file of JSON Lines a name that ends in {' or '.join(JSON_SUFFIXES)}, and start a "
+    "run over that"
+)
+
+
+def _is_item(batch: Batch[Any, Any], text: str) -> bool:
+    try:
+        batch.codec.decode(text)
+    except PayloadError:
+        return False
+    return True
 
 
 def _read_lines(path: Path, offset: int, limit: int, longest: int) -> tuple[list[bytes], int, bool]:

@@ -12,6 +12,7 @@ CHUNK_BYTES: Final = 512 * 1024
 CHUNK_FIRST: Final = 8
 WINDOW_ITEMS: Final = 100_000
 WINDOW_BYTES: Final = 64 * 1024 * 1024
+JSON_SUFFIXES: Final = (".jsonl", ".ndjson")  # of files whose lines are JSON
 
 Source = Literal["items", "feed", "file", "failed"]
 

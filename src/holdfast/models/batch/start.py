@@ -6,14 +6,14 @@ import asyncio
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
 from holdfast.core.identity import PromiseId
 from holdfast.models.batch.definition import Batch
 from holdfast.models.batch.feeding import Feeder
 from holdfast.models.batch.run import BatchRun
-from holdfast.models.batch.spec import BatchSpec, write_spec
+from holdfast.models.batch.spec import JSON_SUFFIXES, BatchSpec, write_spec
 from holdfast.models.connection import Connection
 from holdfast.models.options import Options
 from holdfast.models.starting import Starting
@@ -21,8 +21,6 @@ from holdfast.store.values import Inserted
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
-
-JSON_SUFFIXES: Final = (".jsonl", ".ndjson")
 
 
 class BatchStarter(Starting, Generic[T, R]):
