@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.core.status import Status
-from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, Effect
+from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit, Effect
 from holdfast.store.values import EndOf, ExecutionClaim, ExecutionView, NewSignal
-from holdfast.testing.hand import Hand, done, fail, keep, promise_of, row, strand
+from holdfast.testing.hand import Hand, done, fail, go, keep, park, promise_of, replay, row, strand
 
 MANY = 40  # more than one statement's worth of segments
-GO_ON = AdvanceExecution(status=Status.EXECUTING)
 
 
 def segment(first: int, count: int) -> AppendJournal:
@@ -23,7 +22,7 @@ def effects_of(number: int) -> tuple[Effect, ...]:
     """A little of everything that is plain."""
     shapes: tuple[tuple[Effect, ...], ...] = (
         (GO_ON, segment(0, 5)),
-        (GO_ON, segment(0, 4)),
+        (AdvanceExecution(status=Status.EXECUTING, digest="d2"), segment(0, 4)),
         (keep("other"), segment(0, 5)),
         (keep("other", '{"n": 1}'),),
         (GO_ON,),
@@ -36,7 +35,7 @@ def effects_of(number: int) -> tuple[Effect, ...]:
 def facts(view: ExecutionView) -> tuple[object, ...]:
     return (
         *(view.status, view.step, view.state, view.result, view.error, view.attempt, view.crashes, view.revision),
-        *(view.locked_by, view.awaits, view.journal_length, view.ended_at is None, view.lease_epoch),
+        *(view.locked_by, view.awaits, view.journal_length, view.ended_at is None, view.lease_epoch, view.digest),
     )
 
 
@@ -45,9 +44,15 @@ async def _claims(hand: Hand, keys: Sequence[str]) -> list[ExecutionClaim]:
     return await hand.pick(len(keys))
 
 
-async def test_plain_commits_do_together_what_each_does_alone(hand: Hand) -> None:
+@pytest.mark.parametrize("was_tried", [False, True])
+async def test_plain_commits_do_together_what_each_does_alone(hand: Hand, was_tried: bool) -> None:
     keys = [f"{number:02}" for number in range(2 * MANY)]
     claims = await _claims(hand, keys)
+    if was_tried:
+        tried = AdvanceExecution(status=Status.EXECUTING, attempt=2, progress=False, error='{"kind": "x"}')
+        for claim in claims:
+            assert (await hand.commit(claim, tried)).applied
+            claim.revision += 1
     for number, claim in enumerate(claims[:MANY]):
         assert (await hand.commit(claim, *effects_of(number))).applied
     flushed = await hand.flush(*(Commit(claim, effects_of(number)) for number, claim in enumerate(claims[MANY:])))
@@ -58,6 +63,32 @@ async def test_plain_commits_do_together_what_each_does_alone(hand: Hand) -> Non
         assert other.status is receipt.status
         assert other.revision == together.revision + 1
         assert await hand.store.journal(alone.promise) == await hand.store.journal(together.promise)
+
+
+def outcome_of(number: int, claim: ExecutionClaim) -> AdvanceExecution:
+    """Every way in which a row is written, each with several texts."""
+    text = ODD_TEXTS[number // 9 % len(ODD_TEXTS)]
+    outcomes = (
+        *(go("other", text), go("other", text, delay=5.0), go("other")),
+        *(keep("other", text), replay(claim, 2.0, text), park("name", wake_after=3.0)),
+        *(done(text), fail(text), AdvanceExecution(status=Status.CANCELLED, state=text, result=text)),
+    )
+    return outcomes[number % len(outcomes)]
+
+
+async def test_every_outcome_does_together_what_it_does_alone(hand: Hand) -> None:
+    many = 9 * len(ODD_TEXTS) * 2
+    claims = await _claims(hand, [f"{number:03}" for number in range(2 * many)])
+    for number, claim in enumerate(claims[:many]):
+        assert (await hand.commit(claim, outcome_of(number, claim))).applied
+    commits = [Commit(claim, (outcome_of(number, claim),)) for number, claim in enumerate(claims[many:])]
+    assert all(receipt.applied for receipt in (await hand.flush(*commits)).receipts)
+    for number, (alone, together) in enumerate(zip(claims[:many], claims[many:], strict=True)):
+        one, other = await hand.view(alone), await hand.view(together)
+        assert facts(one) == facts(other)
+        assert (one.eligible_at, one.wake_at) == (other.eligible_at, other.wake_at)
+        wanted = outcome_of(number, together)
+        assert (wanted.state is None or other.state == wanted.state) and other.result == wanted.result
 
 
 @pytest.mark.parametrize("oddity", ["lost", "cancelled", "paused", "signalled"])

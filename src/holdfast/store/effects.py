@@ -6,7 +6,7 @@ is `executing`, locked by this worker, at this epoch (ruling E1). Everything in 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -47,6 +47,10 @@ class AdvanceExecution(Struct, frozen=True, gc=False, kw_only=True):
     beats: str | None = None  # the last heartbeat of each call in flight, by promise
     published: str | None = None  # named values that the outside may read
     attributes: str | None = None  # what it is searched by
+
+
+# Of most commits of workflows: the lease is kept, and nothing but the journal changes.
+GO_ON: Final = AdvanceExecution(status=Status.EXECUTING)
 
 
 class ConsumeSignals(Struct, frozen=True, gc=False):

@@ -179,18 +179,7 @@ async def pooled(postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
     """A store of which every call gets another session, as behind PgBouncer in transaction mode."""
     store = PostgresStore(postgres_url, schema=schema, pooled=True, listen=False)
     await store.open()
-    connections = store._connections
-    monkeypatch.setattr(connections, "_give_back", end)
-    real_flush = store.flush
-
-    async def flush(worker: str, commits: list[Commit]) -> object:
-        try:
-            return await real_flush(worker, commits)
-        finally:
-            assert connections._flush is not None
-            await end(connections._flush)
-
-    monkeypatch.setattr(store, "flush", flush)
+    monkeypatch.setattr(store._connections, "give_back", lambda connection, idle: end(connection))
     yield store
     await store.close()
 

@@ -26,8 +26,7 @@ from holdfast.models.workflow.attempts import Returned
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.inline_calls import InlineCalls
 from holdfast.models.workflow.open_call import OpenCall, Settled
-from holdfast.models.workflow.run_ledger import GO_ON
-from holdfast.store.effects import AppendJournal
+from holdfast.store.effects import GO_ON, AppendJournal
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.task import Task

@@ -19,14 +19,13 @@ from holdfast.models.workflow.failures import failure_of_text
 from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.task import Task, TaskState
-from holdfast.store.effects import AdvanceExecution, AppendJournal, ConsumeSignals, Effect, SpawnExecutions
+from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, ConsumeSignals, Effect, SpawnExecutions
 from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, Receipt, Signal
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.runner import WorkflowRunner
 
 _EXECUTING: Final = Status.EXECUTING
-GO_ON: Final = AdvanceExecution(status=_EXECUTING)  # of most commits: nothing but the journal changes
 _child_end = msgspec.json.Decoder(ChildEnd).decode
 _task_state = msgspec.json.Decoder(TaskState).decode
 

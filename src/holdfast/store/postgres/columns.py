@@ -24,6 +24,16 @@ def unset(column: Sequence[object]) -> Column:
     return () if column.count(None) == len(column) else column
 
 
+def scattered(column: Column, at: Sequence[int], count: int) -> Column:
+    """The column spread over `count` rows, of which only those `at` say anything."""
+    if not column or len(at) == count:
+        return column
+    spread: list[object] = [None] * count
+    for place, value in zip(at, column, strict=True):
+        spread[place] = value
+    return spread
+
+
 def text_array(values: Sequence[str]) -> str:
     """PostgreSQL's own notation of a text array: rows of an array of arrays must not differ in length."""
     return "{" + ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "}"

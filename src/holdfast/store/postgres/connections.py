@@ -1,4 +1,4 @@
-"""Connections: a few for everything, one kept for flushes, and the store's word for what can go wrong.
+"""Connections: some kept for flushes, a few for everything else, and the store's word for what can go wrong.
 
 Nothing here keeps state in a session, so all of it works behind a pooler in transaction mode (`pooled`). Of a
 connection that is found dead only the call that met it fails; the next one connects again.
@@ -7,8 +7,9 @@ connection that is found dead only the call that met it fails; the next one conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -110,68 +111,81 @@ async def connect(address: Address, application: str = "holdfast") -> Connection
 
 
 class Connections:
-    """`flush()` is one connection that keeps its prepared statements; `any()` is one of up to `size` others."""
+    """`flush()` is one of two that keep their prepared statements; `any()` is one of the others."""
 
     def __init__(self, address: Address, size: int) -> None:
         self.address = address
+        self.flushes = 2 if size >= 4 else 1
         self._idle: list[Connection] = []
-        self._slots = asyncio.Semaphore(size)
-        self._flush: Connection | None = None
-        self._flush_turn = asyncio.Lock()
+        self._slots = asyncio.Semaphore(max(1, size - self.flushes))
+        self._flush_idle: list[Connection] = []
+        self._flush_slots = asyncio.Semaphore(self.flushes)
         self._closed = False
 
-    @asynccontextmanager
-    async def any(self, doing: str) -> AsyncIterator[Connection]:
-        with errors_of(self.address, doing):
-            async with self._slots:
-                connection = await self._take()
-                try:
-                    yield connection
-                except _PASSING:
-                    connection.terminate()
-                    raise
-                finally:
-                    await self._give_back(connection)
+    def any(self, doing: str) -> Lent:
+        return Lent(self, doing, self._idle, self._slots)
 
-    @asynccontextmanager
-    async def flush(self) -> AsyncIterator[Connection]:
-        with errors_of(self.address, "flush"):
-            async with self._flush_turn:
-                if self._flush is None or self._flush.is_closed():
-                    self._check_open()
-                    self._flush = await connect(self.address)
-                try:
-                    yield self._flush
-                except _PASSING:
-                    self._flush.terminate()
-                    raise
+    def flush(self) -> Lent:
+        return Lent(self, "flush", self._flush_idle, self._flush_slots)
 
     async def close(self) -> None:
         self._closed = True
-        left = [*self._idle, *([self._flush] if self._flush is not None else [])]
+        left = self._idle + self._flush_idle
         self._idle.clear()
-        self._flush = None
+        self._flush_idle.clear()
         for connection in left:
             await end(connection)
 
-    async def _take(self) -> Connection:
-        # The one used last is the warmest.
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_closed():
-                return connection
-        self._check_open()
+    async def connect(self) -> Connection:
+        if self._closed:
+            raise StoreUnavailableError(f"the store {self.address.shown} is closed: open it before use")
         return await connect(self.address)
 
-    async def _give_back(self, connection: Connection) -> None:
+    async def give_back(self, connection: Connection, idle: list[Connection]) -> None:
         if self._closed:
             await end(connection)
         elif not connection.is_closed():
-            self._idle.append(connection)
+            idle.append(connection)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreUnavailableError(f"the store {self.address.shown} is closed: open it before use")
+
+class Lent:
+    """A connection for the time of an `async with`; a class, because a generator costs a tenth of a small flush."""
+
+    __slots__ = ("_connection", "_connections", "_doing", "_idle", "_slots")
+
+    def __init__(self, connections: Connections, doing: str, idle: list[Connection], slots: asyncio.Semaphore) -> None:
+        self._connections = connections
+        self._doing = doing
+        self._idle = idle
+        self._slots = slots
+
+    async def __aenter__(self) -> Connection:
+        await self._slots.acquire()
+        # The one used last is the warmest.
+        while self._idle:
+            self._connection = self._idle.pop()
+            if not self._connection.is_closed():
+                return self._connection
+        try:
+            with errors_of(self._connections.address, self._doing):
+                self._connection = await self._connections.connect()
+        except BaseException:
+            self._slots.release()
+            raise
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, _PASSING):
+            self._connection.terminate()
+        try:
+            await self._connections.give_back(self._connection, self._idle)
+        finally:
+            self._slots.release()
+        if isinstance(error, Exception):
+            with errors_of(self._connections.address, self._doing):
+                raise error
 
 
 async def end(connection: Connection) -> None:

@@ -44,7 +44,7 @@ class Ledger:
             schema=schema,
         )
         self._sql = {name: text.replace("{view}", blocks["view"]) for name, text in blocks.items()}
-        self._connections = Connections(self._address, max(1, connections - 1))
+        self._connections = Connections(self._address, connections)
         self._ears: list[PostgresEar] = []
 
     @property
@@ -56,12 +56,16 @@ class Ledger:
         return False  # a commit is a round trip: never on the event loop's thread
 
     @property
+    def flushes_at_once(self) -> int:
+        return self._connections.flushes
+
+    @property
     def commits_in_thread(self) -> bool:
         return False
 
     async def open(self) -> None:
         await self._connections.close()
-        self._connections = Connections(self._address, max(1, self._size - 1))
+        self._connections = Connections(self._address, self._size)
         try:
             async with self._connections.any("open the ledger") as connection:
                 await migrate(connection, self._schema)

@@ -2,6 +2,7 @@
 --
 --   flush_plain_1  commits that only write their own row and journal, neither parking nor ending a child
 --   flush_one_1    one such commit alone, without arrays: half the cost
+--   flush_kept_1   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
 --   flush_1        commits with everything
 --
 -- Separate statements on purpose: one big statement would look at the inbox with the snapshot from before it waited
@@ -92,6 +93,31 @@ begin
   else
     select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
   end if;
+end $$;
+
+-- No inbox in the answer: it was not written, and nothing is said about why.
+create or replace function {schema}.flush_kept_1(
+  p_worker text, p_id bigint, p_epoch bigint, p_step text, p_state json, p_digest text,
+  p_journal_first bigint, p_journal_count int, p_journal_body json, out inbox int, out at timestamptz
+) language plpgsql as $$
+begin
+  at := {schema}.clock();
+  -- What `advance_set` comes to for such a row.
+  update {schema}.executions e set
+    step = coalesce(p_step, e.step), state = coalesce(p_state, e.state), digest = coalesce(p_digest, e.digest),
+    result = null, error = null, attempt = 0, crashes = 0, awaits = null, timed_out = false, children_ready = false,
+    wake_at = null, revision = e.revision + 1, journal_length = e.journal_length + coalesce(p_journal_count, 0),
+    updated_at = at
+  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and not e.paused
+    and not e.cancel_requested;
+  if not found then
+    return;
+  end if;
+  if p_journal_body is not null then
+    insert into {schema}.journal (execution_id, first, count, body)
+      values (p_id, p_journal_first, p_journal_count, p_journal_body);
+  end if;
+  select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
 end $$;
 
 create or replace function {schema}.flush_1(

@@ -57,6 +57,9 @@ select * from {schema}.flush_plain_1(
 -- name: flush_one
 select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 
+-- name: flush_kept
+select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
 -- name: flush
 select * from {schema}.flush_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
