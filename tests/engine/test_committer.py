@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from holdfast.core.status import Status
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.committer import Committer
 from holdfast.store.base import Store
-from holdfast.store.effects import AdvanceExecution
+from holdfast.store.effects import AdvanceExecution, Commit
 from holdfast.store.values import ExecutionClaim, NewSignal, Receipt
 from holdfast.testing.hand import Hand, done, go, keep, park, row
 from holdfast.testing.stores import Stores
@@ -114,26 +115,134 @@ async def test_a_single_commit_does_not_wait_for_company(desk: Desk) -> None:
     await future
 
 
-async def test_what_comes_during_a_flush_goes_out_together_in_the_next(stores: Stores) -> None:
+class Holding:
+    """Flushes that are entered in turn and leave when they are told to."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.sent: list[list[ExecutionClaim]] = []
+        self._doors: list[asyncio.Event] = []
+        self._entered = asyncio.Condition()
+        desk.store.on_call["flush"] = self._hold
+
+    async def _hold(self, worker: str, commits: Sequence[Commit]) -> None:
+        self.sent.append([commit.claim for commit in commits])
+        door = asyncio.Event()
+        self._doors.append(door)
+        async with self._entered:
+            self._entered.notify_all()
+        await door.wait()
+
+    async def entered(self, count: int) -> None:
+        async with self._entered:
+            await self._entered.wait_for(lambda: len(self.sent) >= count)
+
+    def let(self, at: int) -> None:
+        self._doors[at].set()
+
+    @property
+    def sizes(self) -> list[int]:
+        return list(map(len, self.sent))
+
+
+@pytest.fixture
+async def slow(stores: Stores) -> AsyncIterator[Desk]:
+    """Its flushes take their time, none is inline."""
+    made = Desk(stores, inline=False)
+    yield made
+    await made.close()
+
+
+async def test_what_comes_during_a_flush_goes_out_together_in_the_next(slow: Desk) -> None:
+    holding = Holding(slow)
+    most = slow.store.as_store().flushes_at_once
+    claims = await slow.claims(most + 5)
+    futures = []
+    for at, claim in enumerate(claims[:most], 1):
+        futures.append(slow.committer.commit(claim, (done(),)))
+        await holding.entered(at)
+    for claim in claims[most:]:
+        futures.append(slow.committer.commit(claim, (done(),)))
+        await asyncio.sleep(0)
+    assert holding.sizes == [1] * most
+    holding.let(0)
+    await holding.entered(most + 1)
+    assert holding.sizes == [1] * most + [5]
+    for at in range(1, most + 1):
+        holding.let(at)
+    assert all(receipt.applied for receipt in await asyncio.gather(*futures))
+    assert (slow.committer.flushes, slow.committer.commits) == (most + 1, most + 5)
+
+
+async def test_a_flush_much_smaller_than_the_one_under_way_waits_for_company(slow: Desk) -> None:
+    holding = Holding(slow)
+    claims = await slow.claims(14)
+    futures = [slow.committer.commit(claim, (done(),)) for claim in claims[:8]]
+    await holding.entered(1)
+    for claim in claims[8:11]:
+        futures.append(slow.committer.commit(claim, (done(),)))
+        await asyncio.sleep(0)
+    assert holding.sizes == [8]
+    futures += [slow.committer.commit(claim, (done(),)) for claim in claims[11:]]
+    if slow.store.as_store().flushes_at_once > 1:
+        await holding.entered(2)  # while the first is still held
+        holding.let(0)
+    else:
+        holding.let(0)
+        await holding.entered(2)
+    holding.let(1)
+    await asyncio.gather(*futures)
+    assert holding.sizes == [8, 6]
+
+
+async def test_of_two_commits_of_one_claim_the_second_waits_for_the_first(slow: Desk) -> None:
+    """Side by side the second could come first."""
+    holding = Holding(slow)
+    claim, other = await slow.claims(2)
+    first = slow.committer.commit(claim, (keep("second"),))
+    await holding.entered(1)
+    second = slow.committer.commit(claim, (keep("third"),))
+    beside = slow.committer.commit(other, (done(),))
+    if slow.store.as_store().flushes_at_once > 1:
+        await holding.entered(2)
+        holding.let(1)
+        assert (await beside).applied
+        assert holding.sent == [[claim], [other]]
+    holding.let(0)
+    assert (await first).applied
+    assert not second.done()
+    await holding.entered(len(holding.sent) + 1)
+    holding.let(-1)
+    assert (await second).applied
+    await beside
+    assert ((await slow.hand.view(claim)).step, claim.revision) == ("third", 2)
+
+
+async def test_runners_of_a_large_flush_hear_in_two_halves(stores: Stores) -> None:
+    """So that the server writes what one half commits while the other is at work."""
     desk = Desk(stores, inline=False)
-    entered, leave = asyncio.Event(), asyncio.Event()
-
-    async def hold(*_: object) -> None:
-        entered.set()
-        await leave.wait()
-
-    desk.store.on_call["flush"] = hold
     try:
-        first, *others = await desk.claims(6)
-        futures = [desk.committer.commit(first, (done(),))]
-        await entered.wait()
-        for claim in others:
-            futures.append(desk.committer.commit(claim, (done(),)))
-            await asyncio.sleep(0)
-        assert desk.store.calls["flush"] == 1
-        leave.set()
-        assert all(receipt.applied for receipt in await asyncio.gather(*futures))
-        assert (desk.committer.flushes, desk.committer.commits) == (2, 6)
+        claims = await desk.claims(40)
+        holding = Holding(desk)
+        heard: list[int] = []
+
+        async def run(at: int, claim: ExecutionClaim) -> None:
+            assert (await desk.committer.commit(claim, (keep("second"),))).applied
+            heard.append(at)
+            assert (await desk.committer.commit(claim, (done(),))).applied
+
+        runners = asyncio.gather(*(run(at, claim) for at, claim in enumerate(claims)))
+        await holding.entered(1)
+        holding.let(0)
+        await holding.entered(2)
+        if stores.store.flushes_at_once > 1:
+            assert holding.sizes == [40, 20]
+            await holding.entered(3)  # while the second is held
+            assert holding.sizes == [40, 20, 20]
+            holding.let(2)
+        holding.let(1)
+        await runners
+        assert heard == list(range(40))
+        assert sum(holding.sizes) == 80
     finally:
         await desk.close()
 
@@ -142,10 +251,18 @@ async def test_what_comes_during_a_flush_goes_out_together_in_the_next(stores: S
 async def test_a_flush_is_bounded(stores: Stores, inline: bool) -> None:
     desk = Desk(stores, inline=inline, flush_most=4)
     try:
+        sent: list[ExecutionClaim] = []
+
+        def note(name: str, arguments: tuple[Any, ...]) -> None:
+            if name.startswith("flush"):
+                sent.extend(commit.claim for commit in arguments[1])
+
+        desk.store.check = note
         claims = await desk.claims(10)
         await asyncio.gather(*(desk.committer.commit(claim, (done(),)) for claim in claims))
         assert desk.committer.flushes == 3
-        assert [claim for claim, *_ in desk.applied] == claims, "in the order in which they were asked for"
+        assert sent == claims, "in the order in which they were asked for"
+        assert len(desk.applied) == 10
     finally:
         await desk.close()
 

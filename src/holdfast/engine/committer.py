@@ -3,6 +3,10 @@
 No timer anywhere: the natural queue is the batch. A single outcome with nothing under way is committed at once, on
 the loop's own thread where the store allows it. Each runner goes on only after the commit that holds its outcome.
 
+A store on a server takes two flushes at once (`flushes_at_once`): while it writes one, the runners of the other are
+at work here. Runners that hear of their commit in one turn of the loop would all be ready in one turn again, and the
+server idle until then; so of a large flush with none beside it, one half hears a few turns after the other.
+
 When a reply is lost, nobody knows what was applied. The rows are leased anew, which fences the old connection, and
 their revision tells (DESIGN section 6). No pick may come in between: it could lease the very rows in question.
 """
@@ -11,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -29,8 +34,11 @@ log = logging.getLogger("holdfast.engine")
 FENCED: Final = Receipt(applied=False)
 LAST_COMMIT_SECONDS: Final = 1.0
 AT_ONCE_MOST: Final = 16  # commits in a row without a turn of the loop: others must have theirs
+SPLIT_LEAST: Final = 16  # the flush whose runners are worth two halves
+SPLIT_TURNS: Final = 3  # of the loop, until what the first half commits is on its way: its kick, its task, its write
 
 Waiting = tuple[Commit, "asyncio.Future[Receipt]"]
+Answer = tuple["asyncio.Future[Receipt]", Receipt]
 
 
 class Committer:
@@ -56,19 +64,21 @@ class Committer:
         self._on_applied = on_applied
         self._on_woke = on_woke
         self._observer = observer
-        self._began = 0.0  # of the flush under way, where it is observed
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Waiting] = []
         self._armed = False
         self._at_once = 0
-        self._flushing: asyncio.Task[None] | None = None
+        self._flushing: dict[asyncio.Task[None], int] = {}  # the flushes under way, with the number of their commits
+        self._flushes_most = store.flushes_at_once
+        self._asking = 0  # flushes of unknown fate: until it is known, nothing is sent beside them
+        self._rows: set[int] = set()  # under way: of two commits of one claim the second waits for the first
         self.flushes = 0
         self.commits = 0
 
     def commit(self, claim: ExecutionClaim, effects: tuple[Effect, ...]) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self._loop.create_future()
         self._waiting.append((Commit(claim, effects), future))
-        if self._armed or self._flushing is not None:
+        if self._armed or (self._flushing and not self._may_join()):
             return future  # it goes with what is waiting already
         if self._at_once < AT_ONCE_MOST and len(self._active) == 1:
             # Nobody else is at work who could share it.
@@ -80,92 +90,111 @@ class Committer:
 
     async def idle(self) -> None:
         """Wait until nothing is waiting or under way."""
-        while self._waiting or self._flushing is not None:
-            if self._flushing is not None:
-                await asyncio.wait([self._flushing])
+        while self._waiting or self._flushing:
+            if self._flushing:
+                await asyncio.wait(self._flushing)
             await asyncio.sleep(0)
 
     async def abandon(self) -> None:
         """Forget what waits, and ask no further: for a worker that leaves as if it were killed."""
         self._waiting.clear()
-        if self._flushing is not None:
+        if self._flushing:
             # What was sent may still land, as the last commit of a killed process does; nobody here hears of it.
-            await asyncio.wait([self._flushing], timeout=LAST_COMMIT_SECONDS)
-        while self._flushing is not None:
-            self._flushing.cancel()
-            await asyncio.wait([self._flushing])
+            await asyncio.wait(self._flushing, timeout=LAST_COMMIT_SECONDS)
+        while self._flushing:
+            for flush in self._flushing:
+                flush.cancel()
+            await asyncio.wait(self._flushing)
             await asyncio.sleep(0)
 
     # ------------------------------------------------------------------ one flush
 
     def _arm(self) -> None:
         # One turn of the loop later: what other runners have ready in this turn shares the commit.
-        if not self._armed and self._flushing is None:
+        if not self._armed and (not self._flushing or self._may_join()):
             self._at_once = 0
             self._armed = True
             self._loop.call_soon(self._kick)
 
+    def _may_join(self) -> bool:
+        """Whether what waits is worth a flush beside the one under way; a much smaller one would only cost more."""
+        flushing = self._flushing
+        if self._asking or len(flushing) >= self._flushes_most:
+            return False
+        return 2 * len(self._waiting) >= min(flushing.values())
+
     def _kick(self) -> None:
         self._armed = False
-        if self._flushing is not None or not self._waiting:
+        if not self._waiting or (self._flushing and not self._may_join()):
             return
         batch = self._take()
         if not batch:
             return
-        if self._observer is not None:
-            self._began = perf_counter()
         if not self._store.commits_inline:
-            self._flushing = self._loop.create_task(self._flush(batch), name="holdfast-flush")
-            self._flushing.add_done_callback(self._flushed)
+            self._start(self._flush(batch), batch)
             return
+        began = perf_counter()
         try:
             flushed = self._store.flush_now(self._worker_id(), [commit for commit, _ in batch])
         except Exception as error:
-            self._flushing = self._loop.create_task(self._recover(batch, error), name="holdfast-recover")
-            self._flushing.add_done_callback(self._flushed)
+            self._start(self._recover(batch, error), batch)
             return
-        self._settle(batch, flushed)
+        self._settle(batch, flushed, began)
         if self._waiting:
             self._arm()
 
     def _take(self) -> list[Waiting]:
         """The next batch, without commits whose lease this worker knows to be lost."""
         batch: list[Waiting] = []
+        left: list[Waiting] = []
         taken = self._waiting[: self._flush_most]
-        self._waiting = self._waiting[self._flush_most :]
-        living = self._active.living
+        rest = self._waiting[self._flush_most :]
+        living, rows = self._active.living, self._rows
         for waiting in taken:
             claim = waiting[0].claim
-            if living.get(claim.row) is claim:
+            if living.get(claim.row) is not claim:
+                if not waiting[1].done():
+                    waiting[1].set_result(FENCED)
+            elif claim.row in rows:
+                left.append(waiting)
+            else:
                 batch.append(waiting)
-            elif not waiting[1].done():
-                waiting[1].set_result(FENCED)
-        if self._waiting:
+        self._waiting = left + rest
+        if rest:
             self._arm()
         return batch
 
+    def _start(self, work: Coroutine[None, None, None], batch: list[Waiting]) -> None:
+        flush = self._loop.create_task(work, name="holdfast-flush")
+        self._flushing[flush] = len(batch)
+        rows = [commit.claim.row for commit, _ in batch]
+        self._rows.update(rows)
+        flush.add_done_callback(partial(self._flushed, rows))
+
     async def _flush(self, batch: list[Waiting]) -> None:
+        began = perf_counter()
         try:
             flushed = await self._store.flush(self._worker_id(), [commit for commit, _ in batch])
         except Exception as error:
             await self._recover(batch, error)
         else:
-            self._settle(batch, flushed)
+            self._settle(batch, flushed, began)
 
-    def _flushed(self, task: asyncio.Task[None]) -> None:
-        self._flushing = None
-        if not task.cancelled() and (error := task.exception()) is not None:
+    def _flushed(self, rows: list[int], flush: asyncio.Task[None]) -> None:
+        del self._flushing[flush]
+        self._rows.difference_update(rows)
+        if not flush.cancelled() and (error := flush.exception()) is not None:
             log.error("a flush ended badly", exc_info=error)
         if self._waiting:
             self._arm()
 
-    def _settle(self, batch: Sequence[Waiting], flushed: Flushed) -> None:
+    def _settle(self, batch: Sequence[Waiting], flushed: Flushed, began: float) -> None:
         self.flushes += 1
         self.commits += len(batch)
         if self._observer is not None:
-            self._observer.flushed(len(batch), perf_counter() - self._began)
+            self._observer.flushed(len(batch), perf_counter() - began)
         on_applied = self._on_applied
-        for (commit, future), receipt in zip(batch, flushed.receipts, strict=True):
+        for (commit, _), receipt in zip(batch, flushed.receipts, strict=True):
             if receipt.applied:
                 claim = commit.claim
                 claim.revision += 1
@@ -173,22 +202,35 @@ class Committer:
                 advance = commit.effects[0]
                 if type(advance) is AdvanceExecution:
                     on_applied(claim, advance, receipt)
-            if not future.done():  # its runner may have been cancelled
-                future.set_result(receipt)
+        answers = [(future, receipt) for (_, future), receipt in zip(batch, flushed.receipts, strict=True)]
+        if len(batch) >= SPLIT_LEAST and len(self._flushing) == 1 < self._flushes_most:
+            half = len(answers) // 2
+            self._tell_later(answers[half:], SPLIT_TURNS)
+            del answers[half:]
+        _tell(answers)
         if flushed.woke:
             self._on_woke()
+
+    def _tell_later(self, answers: Sequence[Answer], turns: int) -> None:
+        if turns:
+            self._loop.call_soon(self._tell_later, answers, turns - 1)
+        else:
+            _tell(answers)
 
     # ------------------------------------------------------------------ when it went wrong
 
     async def _recover(self, batch: list[Waiting], error: Exception) -> None:
         if isinstance(error, StoreUnavailableError):
             log.warning("a commit of %d outcomes has an unknown fate, asking the store: %s", len(batch), error)
+            self._asking += 1
             try:
                 await self._resolve_unknown(batch)
             except Exception as unexpected:  # their runners must not wait for ever for an answer
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(unexpected)
+            finally:
+                self._asking -= 1
         elif len(batch) == 1:
             _, future = batch[0]
             if not future.done():
@@ -235,3 +277,9 @@ class Committer:
                     )
         self._waiting[:0] = again
         self._on_woke()
+
+
+def _tell(answers: Sequence[Answer]) -> None:
+    for future, receipt in answers:
+        if not future.done():  # its runner may have been cancelled
+            future.set_result(receipt)

@@ -87,6 +87,10 @@ class Store(FlowLedger, Watching, Protocol):
         """Whether `flush_now` may be called on the event loop's thread just now without stalling it."""
 
     @property
+    def flushes_at_once(self) -> int:
+        """How many flushes it can write side by side."""
+
+    @property
     def commits_in_thread(self) -> bool:
         """Which kind of function `transact` takes."""
 

@@ -114,6 +114,10 @@ class SqliteStore(Flowing):
         return self._writer is not None and self._writer.is_quick
 
     @property
+    def flushes_at_once(self) -> int:
+        return 1  # a file has one writer
+
+    @property
     def commits_in_thread(self) -> bool:
         return True
 
