@@ -20,7 +20,8 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from datetime import datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -49,6 +50,8 @@ SETTLED: Final = 8
 SUBMITTED: Final = 16
 CONSUMED: Final = 32
 
+# Of what most journals never have; empty for ever, so that who adds the first must make a container first.
+NONE: Final[Any] = MappingProxyType({})
 UNKNOWN: Final = -1
 CHILD_NUMBER_DIGITS: Final = 10
 
@@ -133,11 +136,11 @@ class Book:
         self.flags = bytearray()
         self.words = array("q")
         self.calls: dict[str, Call] = {}
-        self.signal_names: dict[str, str] = {}
-        self.inboxes: dict[str, Inbox] = {}
-        self.join_sets: dict[str, JoinSet] = {}
-        self.members: dict[str, str] = {}
-        self.patches: dict[str, bool] = {}
+        self.signal_names: dict[str, str] = NONE
+        self.inboxes: dict[str, Inbox] = NONE
+        self.join_sets: dict[str, JoinSet] = NONE
+        self.members: dict[str, str] = NONE
+        self.patches: dict[str, bool] = NONE
 
     @property
     def state(self) -> JournalState | None:

@@ -64,7 +64,9 @@ def signal_delivered(book: Book, event: SignalDelivered) -> None:
         _deliver_late(inbox, event)
         return
     if inbox is None:
-        inbox = book.inboxes[event.signal_name] = Inbox()
+        inbox = Inbox()
+        book.inboxes = book.inboxes or {}
+        book.inboxes[event.signal_name] = inbox
     if delivery_id > last + 1:
         inbox.skipped.append(range(last + 1, delivery_id))
     inbox.unconsumed.append((delivery_id, hash(bytes(event.payload))))
@@ -140,6 +142,7 @@ def execution_awaiting(book: Book, event: ExecutionAwaiting) -> None:
     outstanding = _outstanding(book, event, fresh)
     for wait in fresh:
         if book.enter(wait.promise_id, SIGNAL) >= 0:
+            book.signal_names = book.signal_names or {}
             book.signal_names[wait.promise_id] = wait.signal_name
     if book.is_open:
         book.status = STATUS_AFTER[ExecutionAwaiting]

@@ -29,6 +29,7 @@ from holdfast.core.journal.rules import JOIN_SET as JOIN_SET_GUARD
 
 def join_set_created(book: Book, event: JoinSetCreated) -> None:
     if book.allocate(event, event.join_set_id, JOIN_SET) >= 0:
+        book.join_sets = book.join_sets or {}
         # An audit may have counted members that came too early.
         book.join_sets.setdefault(event.join_set_id, JoinSet(created=True)).created = True
 
@@ -53,8 +54,9 @@ def join_set_submitted(book: Book, event: JoinSetSubmitted) -> None:
         owner = book.members.get(promise_id, "a join set that gave its result")
         book.refuse(JS_7, event.sequence, f"it was submitted to {owner} before", join_set_id, promise_id)
     if join_set is None:
-        join_set = book.join_sets[join_set_id] = JoinSet(created=False)
+        join_set = _early(book, join_set_id)
     join_set.submitted += 1
+    book.members = book.members or {}
     book.members[promise_id] = join_set_id
     if index >= 0:
         book.flags[index] |= SUBMITTED
@@ -81,10 +83,17 @@ def join_set_awaited(book: Book, event: JoinSetAwaited) -> None:
         del book.members[promise_id]
     book.mark_taken(join_set_id, promise_id, index)
     if join_set is None:
-        join_set = book.join_sets[join_set_id] = JoinSet(created=False)
+        join_set = _early(book, join_set_id)
     join_set.awaited += 1
     if join_set.awaited == join_set.submitted:
         del book.join_sets[join_set_id]
+
+
+def _early(book: Book, join_set_id: str) -> JoinSet:
+    """A join set that no event began; only an audit comes here."""
+    book.join_sets = book.join_sets or {}
+    join_set = book.join_sets[join_set_id] = JoinSet(created=False)
+    return join_set
 
 
 def _guard(book: Book, event: JoinSetSubmitted | JoinSetAwaited) -> None:

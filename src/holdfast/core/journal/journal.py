@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from holdfast.core.errors import JournalDamagedError, JournalRefusedError
-from holdfast.core.journal.book import SETTLED, SUBMITTED, Book
+from holdfast.core.journal.book import NONE, SETTLED, SUBMITTED, Book
 from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import Event
 from holdfast.core.journal.fold import is_satisfied
@@ -27,7 +27,7 @@ class Journal(Book):
         super().__init__(execution_id)
         self.pending: list[Event | str] = []  # text, perhaps of several, where `quick` wrote them
         self.pending_first = 0  # the sequence of the first of them
-        self.pending_patches: dict[str, bool] = {}
+        self.pending_patches: dict[str, bool] = NONE
 
     @classmethod
     def load(cls, execution_id: str, segments: Iterable[Segment]) -> Self:
@@ -37,6 +37,7 @@ class Journal(Book):
             for segment in segments:
                 for patch_id, answer in segment.patches.items():
                     journal.check_patch(patch_id, answer)
+                    journal.patches = journal.patches or {}
                     journal.patches[patch_id] = answer
                 for event in segment.events:
                     admit(journal, event)
@@ -58,7 +59,9 @@ class Journal(Book):
         """Remember what `patched(patch_id)` answered, for good (ruling B18)."""
         self.check_patch(patch_id, answer)
         if patch_id not in self.patches:
+            self.patches = self.patches or {}
             self.patches[patch_id] = answer
+            self.pending_patches = self.pending_patches or {}
             self.pending_patches[patch_id] = answer
 
     def take_segment(self) -> str:
@@ -67,7 +70,7 @@ class Journal(Book):
         self.pending = []
         self.pending_first = self.length
         if self.pending_patches:
-            self.pending_patches = {}
+            self.pending_patches = NONE
         return text
 
     @property

@@ -74,6 +74,7 @@ def validate_segments(execution_id: str, segments: Iterable[Segment]) -> list[Vi
     for segment in segments:
         for patch_id, answer in segment.patches.items():
             audit.check_patch(patch_id, answer)
+            audit.patches = audit.patches or {}
             audit.patches.setdefault(patch_id, answer)
         for event in segment.events:
             admit(audit, event)

@@ -192,7 +192,7 @@ class Context:
         """What this run is searched by from now on; written with the next commit."""
         Options(attributes=attributes).encoded_attributes()
         self._session.must_be_current()
-        self._session.attributes.update(attributes)
+        self._session.attributes = self._session.attributes | attributes
         self._session.has_new_attributes = True
 
     def log(self, message: str, *args: object, level: int = logging.INFO) -> None:

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from holdfast.core.errors import PayloadError, StoreError
 from holdfast.core.identity import PromiseId
+from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
@@ -25,6 +26,8 @@ from holdfast.store.values import Receipt
 
 class InlineCalls(RunLedger):
     """Starts what the body waits for, and takes in what comes of it and from outside."""
+
+    __slots__ = ()
 
     def _startable(self) -> list[OpenCall]:
         """Inline calls that the body has made and that are to begin now."""
@@ -87,8 +90,8 @@ class InlineCalls(RunLedger):
             work = task.work(call.input, self._current(call), self._engine)
             return await self._engine.transact(self._claim, work, effects_of)
 
-        await self._turn.come()
-        self._turn.is_taken = True
+        await self._come()
+        self._is_committing = True
         try:
             if self._is_over:
                 return False
@@ -104,7 +107,8 @@ class InlineCalls(RunLedger):
                 return True
             return await self._after(receipt)
         finally:
-            self._turn.pass_on()
+            self._is_committing = False
+            self._pass_on()
 
     async def _call_beside(self, todo: list[OpenCall]) -> bool:
         """Several calls at once; each result is committed as it comes."""
@@ -113,6 +117,8 @@ class InlineCalls(RunLedger):
         if self._session.awaits_cancel():
             return True
         loop = asyncio.get_running_loop()
+        if self._in_flight is NONE:
+            self._in_flight, self._finished = {}, []
         for call in todo:
             if call.promise_id in self._session.open_calls:
                 task = loop.create_task(self._attempt(call))
@@ -266,6 +272,7 @@ class InlineCalls(RunLedger):
             self._in_place.cancel()
 
     def _on_beat(self, promise_id: str, text: str) -> None:
+        self._beats = self._beats or {}
         self._beats[promise_id] = Raw(text.encode())
         self._has_new_beats = True
         self._runner.note_beat(self)
@@ -277,7 +284,7 @@ class InlineCalls(RunLedger):
 
     async def _cancel_left(self) -> None:
         """Calls of join sets that were left with their rest to be cancelled, and those that a cancel found open."""
-        left, self._session.to_cancel = self._session.to_cancel, []
+        left, self._session.to_cancel = self._session.to_cancel, ()
         if left:
             found = (self._session.open_calls.get(promise_id) for promise_id in dict.fromkeys(left))
             await self._cancel_calls([call for call in found if call is not None])
@@ -294,6 +301,7 @@ class InlineCalls(RunLedger):
             else:
                 running = [task for task, other in self._in_flight.items() if other is call]
                 for task in running:
+                    self._told_to_end = self._told_to_end or set()
                     self._told_to_end.add(call.promise_id)  # whatever it makes of that, it is not tried again
                     task.cancel()
                 if not running:

@@ -84,7 +84,7 @@ class JoinSet(Generic[T]):
         if kind is not None or self._cancel_rest:
             if self._session.is_evicting:
                 return
-            self._session.to_cancel.extend(self._members)
+            self._session.to_cancel += tuple(self._members)
             return
         while self._members:
             await self.next()
@@ -122,7 +122,7 @@ class _Next(Generic[T]):
             raise CallNotAllowedError("this join set has no result left to take (JS-6)")
         ids = tuple(members)
         if not join_set._is_closed:
-            session.watched.update(ids)
+            session.note_watched(ids)
         if self._timeout_seconds is None:
             if not session.is_ready("Any", ids):
                 yield Wait("Any", ids)

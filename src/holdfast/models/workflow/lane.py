@@ -36,6 +36,8 @@ _set_current = CURRENT_CALL.set
 
 
 class Lane(InlineCalls):
+    __slots__ = ()
+
     def _next_in_lane(self) -> OpenCall | None:
         """The one open call, if it is plain and the body waits for nothing else."""
         session = self._session
@@ -99,7 +101,7 @@ class Lane(InlineCalls):
             or session.spawned
             or self._ingested
             or self._extra_effects
-            or self._turn.is_taken
+            or self._is_committing
             or self._is_over
             or call.function_name != self._step_shown
             or claim.digest != self._definition.digest
@@ -107,13 +109,13 @@ class Lane(InlineCalls):
 
     async def _commit_events(self) -> bool:
         """`_commit` of a run that `_has_only_events`."""
-        session, turn = self._session, self._turn
+        session = self._session
         journal = session.journal
         first, count = journal.pending_first, journal.length - journal.pending_first
         body = journal.take_segment()
         session.journal_bytes += len(body)
         session.decided = False
-        turn.is_taken = True
+        self._is_committing = True
         try:
             receipt = await self._engine.commit(self._claim, GO_ON, AppendJournal(first, count, body))
             if receipt.status is _EXECUTING and receipt.at_us and not (receipt.inbox_count or receipt.cancel_requested):
@@ -121,7 +123,9 @@ class Lane(InlineCalls):
                 return True
             return await self._after(receipt)
         finally:
-            turn.pass_on()
+            self._is_committing = False
+            if self._turns:
+                self._pass_on()
 
     # ------------------------------------------------------------------ the step
 

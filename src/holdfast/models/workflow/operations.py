@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 
@@ -45,6 +45,8 @@ DEPTH_MOST: Final = 64
 
 class Operations(Past):
     """The body's side of a session."""
+
+    __slots__ = ()
 
     # ------------------------------------------------------------------ operations of the body
 
@@ -112,7 +114,7 @@ class Operations(Past):
                 promise_id, callee.name, text, callee.is_remote, callee, arguments
             )
             if callee.is_remote:
-                self.spawned.append(call)
+                self._spawn(call)
             return promise_id
         if self.next < self.replay_until:
             mark = forgive(callee, self._recorded[self.next], self._inputs.get(self.next), text, mark)
@@ -122,7 +124,7 @@ class Operations(Past):
             if known is not None:
                 known.callee = callee
                 if self.is_fork and known.is_remote:
-                    self.spawned.append(known)  # in the past that it was copied from it has another id
+                    self._spawn(known)  # in the past that it was copied from it has another id
             return promise_id
         self.append(
             InvokeScheduled(
@@ -143,7 +145,11 @@ class Operations(Past):
         call.callee = callee
         call.arguments = arguments
         if callee.is_remote:
-            self.spawned.append(call)
+            self._spawn(call)
+
+    def _spawn(self, call: OpenCall) -> None:
+        self.spawned = self.spawned or []
+        self.spawned.append(call)
 
     def random_value(self, what: str, derive: Any) -> Any:
         """A value derived from its own id, so that losing it in a crash gives the same one again (ruling B15)."""
@@ -179,6 +185,7 @@ class Operations(Past):
                 **self._event(),
             )
         )
+        self.timers = self.timers or {}
         self.timers[promise_id] = fire_at_us
         self.decided = True
         return promise_id
@@ -229,8 +236,9 @@ class Operations(Past):
         return join_set_id
 
     def submit(self, join_set_id: str, promise_id: str) -> None:
+        self.submitted = self.submitted or {}
         self.submitted[promise_id] = join_set_id
-        recorded = self.owners.pop(promise_id, None)
+        recorded = self.owners.pop(promise_id, None) if self.owners else None
         if recorded == join_set_id:
             return
         if recorded is not None or self.is_replaying:
@@ -259,6 +267,11 @@ class Operations(Past):
         self.append(JoinSetAwaited(join_set_id=join_set_id, promise_id=winner, result=result, **self._event()))
         return winner
 
+    def note_watched(self, ids: Iterable[str]) -> None:
+        """A combination or a join set waits for these."""
+        self.watched = self.watched or set()
+        self.watched.update(ids)
+
     def patched(self, patch_id: str) -> bool:
         """B18: sticky in both directions; True only where the body is at the end of its history."""
         known = self.journal.patches.get(patch_id)
@@ -271,6 +284,7 @@ class Operations(Past):
 
     def publish(self, name: str, text: str) -> None:
         if not self.is_replaying:
+            self.published = self.published or {}
             self.published[name] = Raw(text.encode())
             self.has_new_published = True
 
@@ -315,7 +329,7 @@ class Operations(Past):
 
     def note_cancel_raised(self) -> None:
         self.cancel_raised = True
-        self.to_cancel.extend(pid for pid in self.open_calls if int(number_of(pid)) < self.next)
+        self.to_cancel += tuple(pid for pid in self.open_calls if int(number_of(pid)) < self.next)
 
     def _settled_before(self, kind: AwaitKind, ids: Sequence[str], limit: int | None) -> bool:
         settled = self.settled

@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw
 from holdfast.core.clock import to_datetime, to_us
 from holdfast.core.errors import NonDeterminismError
 from holdfast.core.journal import Journal, JournalStatus, Operation, decode_segment, operations_of, quick
+from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import (
     CancelRequested,
     Event,
@@ -38,16 +39,28 @@ from holdfast.models.workflow.promise import Wait
 
 BLOCKED: Final = JournalStatus.BLOCKED
 FIRED: Final = Raw(b"null")
+_NEVER: Final = Stamp(0)
 
 
 class Past:
-    """`promise_text` is the text of the execution's own id; the journal's ids begin with it."""
+    """`promise_text` is the text of the execution's own id; the journal's ids begin with it.
+
+    What few runs have is `NONE` until there is some of it: making and dropping all of it was much of what a run cost.
+    """
+
+    __slots__ = (
+        *("_inputs", "_recorded", "attributes", "body", "buffered", "cancel_raised", "cancel_reason"),
+        *("cancel_sequence", "caught_up", "children_at_cancel", "decided", "divergence", "failure", "fresh"),
+        *("has_new_attributes", "has_new_published", "is_evicting", "is_finished", "is_fork", "journal"),
+        *("journal_bytes", "next", "now_us", "open_calls", "owners", "published", "replay_until", "result"),
+        *("settled", "spawned", "stamp", "submitted", "taken", "timers", "to_cancel", "wait", "watched"),
+    )
 
     def __init__(self, promise_text: str, body: Coroutine[Any, Any, Any] | None = None) -> None:
         self.journal = Journal(promise_text)
         self.body = body
         self.now_us = 0  # the store's time of the last commit, which is what ctx.now() gives
-        self.stamp = Stamp(0)
+        self.stamp = _NEVER
         self.next = 0
         self.replay_until = 0
         # The body is past everything that its journal holds, and may be asked on. Looked up often, so kept: nothing
@@ -57,11 +70,11 @@ class Past:
         self.settled: dict[str, Settled] = {}
         self.fresh: dict[str, Any] = {}  # results as they were read back when they were written, not taken yet
         self.open_calls: dict[str, OpenCall] = {}
-        self.timers: dict[str, int] = {}  # open ones: when they fire
-        self.spawned: list[OpenCall] = []  # remote calls to be inserted with the next commit
-        self.to_cancel: list[str] = []  # calls whose join set was left, or which a cancel found open
-        self.taken: dict[str, list[str]] = {}  # by join set: what replay has still to give, in order
-        self.owners: dict[str, str] = {}  # by promise: the join set that replay has still to see it submitted to
+        self.timers: dict[str, int] = NONE  # open ones: when they fire
+        self.spawned: list[OpenCall] = NONE  # remote calls to be inserted with the next commit
+        self.to_cancel: tuple[str, ...] = ()  # calls whose join set was left, or which a cancel found open
+        self.taken: dict[str, list[str]] = NONE  # by join set: what replay has still to give, in order
+        self.owners: dict[str, str] = NONE  # by promise: the join set that replay has still to see it submitted to
         self.wait: Wait | None = None  # where the body stands
         self.result: Any = None
         self.failure: BaseException | None = None
@@ -72,17 +85,17 @@ class Past:
         self.cancel_reason = ""
         self.cancel_raised = False
         self.children_at_cancel = 0
-        self.buffered: dict[str, list[Raw]] = {}  # by name: delivered and not received, oldest first
-        self.submitted: dict[str, str] = {}  # by promise: the join set that this run of the body put it into
-        self.watched: set[str] = set()  # calls that a combination or a join set waited for, perhaps among others
+        self.buffered: dict[str, list[Raw]] = NONE  # by name: delivered and not received, oldest first
+        self.submitted: dict[str, str] = NONE  # by promise: the join set that this run of the body put it into
+        self.watched: set[str] = NONE  # calls that a combination or a join set waited for, perhaps among others
         self.journal_bytes = 0
         self.is_fork = False  # its past is a copy, and what is open in it has not been spawned
-        self.published: dict[str, Raw] = {}
+        self.published: dict[str, Raw] = NONE
         self.has_new_published = False
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, Any] = NONE
         self.has_new_attributes = False
-        self._recorded: dict[int, Operation] = {}
-        self._inputs: dict[int, Raw] = {}
+        self._recorded: dict[int, Operation] = NONE
+        self._inputs: dict[int, Raw] = NONE
 
     # ------------------------------------------------------------------ journal in
 
@@ -95,6 +108,8 @@ class Past:
         decoded = [decode_segment(text) for text in segments]
         self.journal = Journal.load(self.journal.execution_id, decoded)
         self.journal_bytes = sum(map(len, segments))
+        self._recorded, self._inputs = {}, {}
+        self.timers, self.buffered, self.owners, self.taken = {}, {}, {}, {}
         for segment in decoded:
             for event in segment.events:
                 self._learn(event)
@@ -162,6 +177,7 @@ class Past:
                 **self._event(),
             )
         )
+        self.buffered = self.buffered or {}
         self.buffered.setdefault(name, []).append(Raw(payload.encode()))
         self.decided = True
 

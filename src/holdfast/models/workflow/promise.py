@@ -204,7 +204,7 @@ class Combination(Generic[T]):
         open_signals = [m for m in self._members if isinstance(m, SignalPromise) and m._value is UNSET]
         signals = session.begin_signals(open_signals)
         ids = tuple(member.id for member in self._members)
-        session.watched.update(ids)
+        session.note_watched(ids)
         if not session.is_ready(self._kind, ids, signals):
             yield Wait(self._kind, ids, signals)
         if self._kind == "All":

@@ -7,7 +7,9 @@ inline call without starting anything shares the next commit.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -40,12 +42,26 @@ log = logging.getLogger("holdfast.workflow")
 class Run(Lane):
     """The life of one claim."""
 
+    __slots__ = ()
+
     async def go(self) -> None:
         claim, engine = self._claim, self._engine
+        self._task = asyncio.current_task()  # type: ignore[assignment]  # a claim always has a task of its own
         engine.watch(claim, self._on_stir)
         try:
-            if await self._open():
-                await self._work()
+            warm = self._runner.warm.take(claim.promise, claim.revision)
+            if warm is not None:
+                self._session = warm
+            else:
+                try:
+                    self._session = self._new_session()
+                    if claim.journal_length:
+                        self._session.load(await engine.store.journal(claim.promise))
+                except HoldfastError as error:
+                    await self._strand(error)
+                    return
+            self._open()
+            await self._work()
         except BaseException:
             if self._session is not None:
                 self._session.evict()
@@ -57,32 +73,21 @@ class Run(Lane):
 
     # ------------------------------------------------------------------ opening
 
-    async def _open(self) -> bool:
-        claim = self._claim
-        warm = self._runner.warm.take(claim.promise, claim.revision)
-        if warm is not None:
-            self._session = warm
-        else:
-            try:
-                self._session = self._new_session()
-                if claim.journal_length:
-                    self._session.load(await self._engine.store.journal(claim.promise))
-            except HoldfastError as error:
-                await self._strand(error)
-                return False
-        session = self._session
+    def _open(self) -> None:
+        """Take in what came since the session was left, or since the run was started."""
+        claim, session = self._claim, self._session
         self._set_time(claim.picked_at_us)
         if claim.beats:
             self._beats = msgspec.json.decode(claim.beats, type=dict[str, Raw])
         if not session.journal.length:
             parent = None if claim.parent is None else id_text(claim.parent)
             session.start(self._definition.digest, claim.state, parent, claim.idempotency_key, claim.version)
-        self._ingest(claim.inbox)
+        if claim.inbox:
+            self._ingest(claim.inbox)
         session.receive_wanted()  # before timers: a signal that came in time does not lose to a worker that came late
         session.fire_timers(claim.picked_at_us)
         if claim.cancel_requested:
             session.request_cancel(claim.cancel_reason or "cancelled")
-        return True
 
     def _new_session(self) -> Session:
         claim, definition = self._claim, self._definition
@@ -101,7 +106,7 @@ class Run(Lane):
 
     async def _work(self) -> None:
         session, engine = self._session, self._engine
-        steps, since = 0, engine.now()
+        steps, since = 0, self._time_base
         while True:
             if session.can_resume:
                 try:
@@ -112,7 +117,13 @@ class Run(Lane):
                 if session.to_cancel:
                     await self._cancel_left()
             if session.is_finished:
-                await self._conclude()
+                if isinstance(session.failure, ForeignAwaitError):
+                    await self._strand(session.failure)
+                    return
+                if self._in_flight:
+                    await self._stop_calls()
+                status, columns = self._conclude()
+                await self._commit(status, **columns)
                 return
             plain = self._next_in_lane()
             if plain is not None and (not steps or engine.may_keep(self._claim, steps, since)):
@@ -159,35 +170,28 @@ class Run(Lane):
         children = 0 if not remote else (1 if wait.kind == "Any" else remote)
         await self._commit(Status.AWAITING_PROMISE, awaits=names, wake_after=wake_after, wait_children=children)
 
-    async def _conclude(self) -> None:
+    def _conclude(self) -> tuple[Status, dict[str, Any]]:
+        """Append the last event; the status that the row gets with it, and its columns."""
         session, definition = self._session, self._definition
         error = session.failure
-        if isinstance(error, ForeignAwaitError):
-            await self._strand(error)
-            return
         if session.open_calls and (error is None or isinstance(error, ContinueAsNew)):
             error = session.failure = self._forgotten() or error
-        if isinstance(error, ContinueAsNew):
-            await self._continue(error)
-            return
-        text: str | None = None
         if error is None:
             try:
                 text = definition.signature.result.encode(session.result, max_bytes=definition.payload_limit)
             except (EncodeError, PayloadError) as bad:
                 error = session.failure = bad
-        await self._stop_calls()
-        if text is not None:
-            session.conclude(text, None)
-            await self._commit(Status.DONE, result=text)
-        elif isinstance(error, Cancelled):
+            else:
+                session.conclude(text, None)
+                return Status.DONE, {"result": text}
+        if isinstance(error, ContinueAsNew):
+            return self._continue(error)
+        if isinstance(error, Cancelled):
             session.conclude(None, None)
-            await self._commit(Status.CANCELLED)
-        else:
-            assert error is not None
-            failure = failure_of(error)
-            session.conclude(None, failure)
-            await self._commit(Status.FAILED, error=encode_failure(failure))
+            return Status.CANCELLED, {}
+        failure = failure_of(error)
+        session.conclude(None, failure)
+        return Status.FAILED, {"error": encode_failure(failure)}
 
     def _forgotten(self) -> NeverAwaitedError | None:
         """A body that ends without having awaited a call of its own: nothing would ever run it, or say so."""
@@ -201,15 +205,14 @@ class Run(Lane):
                 )
         return None
 
-    async def _continue(self, again: ContinueAsNew) -> None:
+    def _continue(self, again: ContinueAsNew) -> tuple[Status, dict[str, Any]]:
         """End this journal and begin another, in one commit; whoever waits for the result follows."""
         definition, claim = self._definition, self._claim
         try:
             text = definition.signature.encode(again.arguments, again.keywords, definition.payload_limit)
         except HoldfastError as error:
             self._session.failure = error
-            await self._conclude()
-            return
+            return self._conclude()
         session = self._session
         promise = self._promise.successor("continued")
         options = Options(
@@ -221,13 +224,13 @@ class Run(Lane):
         row = definition.row(promise, text, options, claim.idempotency_key)
         session.conclude(msgspec.json.encode({"continued_as": str(promise)}).decode(), None)
         # Signals that this run took in and did not read are read by the next one, before those still in the inbox.
-        for name, payloads in session.buffered.items():
-            for payload in payloads:
-                signal = NewSignal(promise.to_bytes(), name, bytes(payload).decode())
-                self._extra_effects.append(DeliverSignal(signal))
-        self._extra_effects.append(ContinueExecution(row))
-        await self._stop_calls()
-        await self._commit(Status.DONE)
+        unread = [
+            DeliverSignal(NewSignal(promise.to_bytes(), name, bytes(payload).decode()))
+            for name, payloads in session.buffered.items()
+            for payload in payloads
+        ]
+        self._extra_effects = [*unread, ContinueExecution(row)]
+        return Status.DONE, {}
 
     async def _strand(self, error: HoldfastError) -> None:
         """Nothing of this run is recorded; the inbox stays. Loud, and resumable by the right code (ruling B5)."""

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.identity import PromiseId, id_text
+from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.journal.stamp import stamp_at
 from holdfast.core.status import Status
@@ -34,33 +35,22 @@ def _is_unrepeatable(call: OpenCall) -> bool:
     return isinstance(call.callee, Task) and call.callee.effects == "at_most_once"
 
 
-class Turn:
-    """A claim has one commit at a time: heartbeats commit beside the body. A lock that costs nothing while free."""
-
-    __slots__ = ("_waiting", "is_taken")
-
-    def __init__(self) -> None:
-        self.is_taken = False
-        self._waiting: list[asyncio.Future[None]] = []
-
-    async def come(self) -> None:
-        """Wait until it is free."""
-        while self.is_taken:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
-            await waiting
-
-    def pass_on(self) -> None:
-        self.is_taken = False
-        if self._waiting:
-            for waiting in self._waiting:
-                if not waiting.done():
-                    waiting.set_result(None)
-            self._waiting.clear()
-
-
 class RunLedger:
-    """The state of one claim, and its way into the ledger. `in_flight` are inline calls that run beside each other."""
+    """The state of one claim, and its way into the ledger. `in_flight` are inline calls that run beside each other.
+
+    As in a session, what few runs have is `NONE` until there is some of it.
+    """
+
+    __slots__ = (
+        *("_beats", "_claim", "_definition", "_engine", "_extra_effects", "_finished", "_has_new_beats", "_id"),
+        *("_in_flight", "_in_place", "_ingested", "_is_committing", "_is_interrupted", "_is_over", "_is_stirred"),
+        *("_runner", "_seen", "_session", "_step_shown", "_stirring", "_task", "_time_base", "_time_us"),
+        *("_told_to_end", "_turns"),
+    )
+
+    _task: asyncio.Task[Any]  # these three as well
+    _time_us: int
+    _time_base: float
 
     def __init__(self, runner: WorkflowRunner, definition: Workflow[..., Any], claim: ExecutionClaim, engine: Engine):
         self._runner = runner
@@ -69,23 +59,21 @@ class RunLedger:
         self._engine = engine
         self._id = id_text(claim.promise)
         self._session: Session = None  # type: ignore[assignment]  # set by `go` before anything else
-        self._ingested: list[int] = []  # inbox rows that the next commit consumes
-        self._seen: set[int] = set()  # every inbox row that this claim has taken in
-        self._in_flight: dict[asyncio.Task[Any], OpenCall] = {}
-        self._finished: list[asyncio.Task[Any]] = []  # in the order in which they ended
-        self._told_to_end: set[str] = set()  # those of them that were cancelled
-        self._beats: dict[str, Raw] = {}
+        self._ingested: list[int] = NONE  # inbox rows that the next commit consumes
+        self._seen: set[int] = NONE  # every inbox row that this claim has taken in
+        self._in_flight: dict[asyncio.Task[Any], OpenCall] = NONE
+        self._finished: list[asyncio.Task[Any]] = NONE  # in the order in which they ended
+        self._told_to_end: set[str] = NONE  # those of them that were cancelled
+        self._beats: dict[str, Raw] = NONE
         self._has_new_beats = False
-        self._time_us = claim.picked_at_us
-        self._time_base = engine.now()
         self._is_stirred = False  # something came into the inbox, or a cancel
         self._stirring: asyncio.Future[None] | None = None  # what waits for that
-        self._task = asyncio.current_task()
         self._in_place: asyncio.Task[Any] | None = None
         self._is_interrupted = False
         self._is_over = False
-        self._turn = Turn()
-        self._extra_effects: list[Effect] = []
+        self._is_committing = False  # a claim has one commit at a time: heartbeats commit beside the body
+        self._turns: list[asyncio.Future[None]] = NONE  # what waits for that commit
+        self._extra_effects: list[Effect] = NONE
         self._step_shown: str | None = None
 
     @property
@@ -96,10 +84,9 @@ class RunLedger:
 
     async def _commit(self, status: Status = Status.EXECUTING, *, progress: bool = True, **columns: Any) -> bool:
         """Write everything pending. False: the lease is gone or was given up, and this run ends here."""
-        turn = self._turn
-        if turn.is_taken:
-            await turn.come()
-        turn.is_taken = True
+        if self._is_committing:
+            await self._come()
+        self._is_committing = True
         try:
             if self._is_over:
                 return False
@@ -111,7 +98,23 @@ class RunLedger:
                 return True
             return await self._after(receipt)
         finally:
-            turn.pass_on()
+            self._is_committing = False
+            if self._turns:
+                self._pass_on()
+
+    async def _come(self) -> None:
+        """Wait until no commit of this claim is under way."""
+        while self._is_committing:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._turns = self._turns or []
+            self._turns.append(waiting)
+            await waiting
+
+    def _pass_on(self) -> None:
+        turns, self._turns = self._turns, NONE
+        for waiting in turns:
+            if not waiting.done():
+                waiting.set_result(None)
 
     def _effects(self, status: Status, progress: bool, columns: dict[str, Any]) -> list[Effect]:
         """Everything pending, as the effects of one commit; nothing is pending afterwards."""
@@ -143,13 +146,13 @@ class RunLedger:
             effects.append(AppendJournal(first, count, body))
         if self._ingested:
             effects.append(ConsumeSignals(tuple(self._ingested)))
-            self._ingested = []
+            self._ingested = NONE
         if session.spawned:
             effects.append(SpawnExecutions(tuple(map(self._child_row, session.spawned)), barrier=False))
-            session.spawned = []
+            session.spawned = NONE
         if self._extra_effects:
             effects += self._extra_effects
-            self._extra_effects = []
+            self._extra_effects = NONE
         session.decided = False
         return effects
 
@@ -194,6 +197,9 @@ class RunLedger:
 
     def _ingest(self, inbox: Sequence[Signal]) -> None:
         """B9: what others wrote into the inbox is appended first, in its order."""
+        if not inbox:
+            return
+        self._seen, self._ingested = self._seen or set(), self._ingested or []
         for row in inbox:
             if row.id in self._seen:  # two looks at the inbox may overlap
                 continue
@@ -225,7 +231,7 @@ class RunLedger:
 
     async def _stop_calls(self) -> None:
         """Nothing that runs inline outlives its run."""
-        tasks, self._in_flight = list(self._in_flight), {}
+        tasks, self._in_flight = list(self._in_flight), NONE
         for task in tasks:
             task.cancel()
         if tasks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 from holdfast.engine.lifespan import Resources
@@ -41,8 +41,8 @@ class WorkflowRunner:
             for _, wanted in task.resources:
                 resources.need(wanted, by=task.name)
 
-    async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
-        await Run(self, self._registry.workflows[claim.handler], claim, engine).go()
+    def run(self, claim: ExecutionClaim, engine: Engine) -> Coroutine[Any, Any, None]:
+        return Run(self, self._registry.workflows[claim.handler], claim, engine).go()
 
     def close(self) -> None:
         """The worker leaves: bodies are dropped, which runs their `finally` blocks (ruling B16)."""

@@ -35,6 +35,8 @@ log = logging.getLogger("holdfast.workflow")
 class Session(Operations):
     """Drives the body."""
 
+    __slots__ = ()
+
     @property
     def can_resume(self) -> bool:
         """Whether `drive` would get anywhere."""
@@ -145,7 +147,7 @@ class Session(Operations):
                 self._diverge(raised, skipped)
             return
         self.is_finished = True
-        self.wait = None
+        self.wait = self.body = None
         self.result, self.failure = value, error
 
     # ------------------------------------------------------------------ the end
