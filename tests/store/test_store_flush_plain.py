@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.status import Status
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit, Effect
 from holdfast.store.values import EndOf, ExecutionClaim, ExecutionView, NewSignal
-from holdfast.testing.hand import Hand, done, fail, go, keep, park, promise_of, replay, row, strand
+from holdfast.testing.hand import Hand, done, fail, keep, promise_of, row, strand
 
 MANY = 40  # more than one statement's worth of segments
 
@@ -63,32 +63,6 @@ async def test_plain_commits_do_together_what_each_does_alone(hand: Hand, was_tr
         assert other.status is receipt.status
         assert other.revision == together.revision + 1
         assert await hand.store.journal(alone.promise) == await hand.store.journal(together.promise)
-
-
-def outcome_of(number: int, claim: ExecutionClaim) -> AdvanceExecution:
-    """Every way in which a row is written, each with several texts."""
-    text = ODD_TEXTS[number // 9 % len(ODD_TEXTS)]
-    outcomes = (
-        *(go("other", text), go("other", text, delay=5.0), go("other")),
-        *(keep("other", text), replay(claim, 2.0, text), park("name", wake_after=3.0)),
-        *(done(text), fail(text), AdvanceExecution(status=Status.CANCELLED, state=text, result=text)),
-    )
-    return outcomes[number % len(outcomes)]
-
-
-async def test_every_outcome_does_together_what_it_does_alone(hand: Hand) -> None:
-    many = 9 * len(ODD_TEXTS) * 2
-    claims = await _claims(hand, [f"{number:03}" for number in range(2 * many)])
-    for number, claim in enumerate(claims[:many]):
-        assert (await hand.commit(claim, outcome_of(number, claim))).applied
-    commits = [Commit(claim, (outcome_of(number, claim),)) for number, claim in enumerate(claims[many:])]
-    assert all(receipt.applied for receipt in (await hand.flush(*commits)).receipts)
-    for number, (alone, together) in enumerate(zip(claims[:many], claims[many:], strict=True)):
-        one, other = await hand.view(alone), await hand.view(together)
-        assert facts(one) == facts(other)
-        assert (one.eligible_at, one.wake_at) == (other.eligible_at, other.wake_at)
-        wanted = outcome_of(number, together)
-        assert (wanted.state is None or other.state == wanted.state) and other.result == wanted.result
 
 
 @pytest.mark.parametrize("oddity", ["lost", "cancelled", "paused", "signalled"])

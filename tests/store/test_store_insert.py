@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from msgspec import structs
 
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter, Inserted
@@ -105,6 +108,59 @@ async def test_a_batch_larger_than_one_statement_is_one_commit(store: Store) -> 
     assert sum(answer.created for answer in answers) == 5_500
     assert [answer.created for answer in answers[-2:]] == [False, False]
     assert await store.count(ExecutionFilter()) == {Status.RUNNABLE: 5_500}
+
+
+def columns_of(number: int) -> dict[str, Any]:
+    """A hundred rows alike but for input and key, then special ones, then such that differ from one to the next."""
+    text = f'{{"n": {number}, "odd": "\\u0000 \\ud83d\\ude00 \\" \\\\ ü😀", "long": "{"x" * (number % 3 * 10_000)}"}}'
+    own = {"state": text, "input_hash": str(number), "idempotency_key": None if number % 2 else f"key 'ü\\\"{number}"}
+    if number < 100:
+        return own
+    if number < 200:
+        special = {
+            "partition_key": "p",
+            "attributes": '{"city": "Ulm"}',
+            "paused": True,
+            "deadline": 60.0,
+            "delay": 2.0,
+        }
+        return own | special
+    return own | {"priority": number % 2, "version": number, "digest": f"d{number}"}
+
+
+async def test_rows_arrive_together_as_they_do_alone(stores: Stores) -> None:
+    many = 260
+    for number in range(many):
+        await stores.store.insert([row(f"alone {number}", **columns_of(number))])
+    together = [row(f"together {number}", **columns_of(number)) for number in range(many)]
+    assert all(answer.created for answer in await stores.store.insert(together))
+    for number, given in enumerate(together):
+        one = await stores.store.get(promise_of(f"alone {number}"))
+        other = await stores.store.get(given.promise)
+        assert one is not None
+        assert other is not None
+        assert other == structs.replace(one, promise=given.promise)
+        assert (other.state, other.idempotency_key) == (given.state, given.idempotency_key)
+
+
+async def test_rows_of_one_moment_are_picked_in_the_order_given(hand: Hand) -> None:
+    rows = [row(str(n), digest=None if n < 100 else f"d{n // 40}" if n < 200 else str(n % 2)) for n in range(250)]
+    await hand.insert(*rows)
+    assert [claim.promise for claim in await hand.pick(len(rows))] == [given.promise for given in rows]
+
+
+async def test_promises_of_any_length_fit_into_one_batch(hand: Hand) -> None:
+    root = PromiseId.of("Order", "root")
+    ids = [(root if n % 2 else root.child(n)).child(n).to_bytes() for n in range(100)]
+    answers = await hand.insert(*(row("any", promise=promise) for promise in ids))
+    assert answers == [Inserted(promise, created=True) for promise in ids]
+
+
+async def test_of_many_with_one_unique_key_the_first_is_there(hand: Hand) -> None:
+    rows = [row(str(n), unique_key=b"k", unique_scope=("runnable",)) for n in range(100)]
+    first, *others = await hand.insert(*rows)
+    assert first.created
+    assert others == [Inserted(first.promise, created=False, collided=True)] * 99
 
 
 async def test_a_delay_counts_from_the_stores_now(stores: Stores) -> None:

@@ -34,7 +34,7 @@ from holdfast.store.sqlite import (
     reports,
     signalling,
 )
-from holdfast.store.sqlite.own_row import own_row
+from holdfast.store.sqlite.own_row import OwnRows
 from holdfast.store.sqlite.rows import Row, names_json
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -89,7 +89,7 @@ class _Batch:
         self.tx = tx
         self.receipts: list[Receipt] = []
         self.woke = False
-        self._writes: dict[str, list[Row]] = {}
+        self._own_rows = OwnRows()
         self._ended: list[int] = []
         self._live: dict[int, Receipt] = {}
         self._consumed: list[tuple[int, int]] = []
@@ -164,19 +164,12 @@ class _Batch:
         if effect.acknowledge and claim.inbox:  # a hook's; a signal only ever comes to a parked one
             self._emptied.append(claim.row)
 
-    def _write(self, statement: str, parameters: Row) -> None:
-        rows = self._writes.get(statement)
-        if rows is None:
-            self._writes[statement] = [parameters]
-        else:
-            rows.append(parameters)
-
     def _advance(self, receipt: Receipt, fence: Row, advance: AdvanceExecution, knows: bool, added: int) -> Status:
         """Gather the write of the commit's own row; the status it leads to."""
         row, _, _, cancel_requested, paused, partition_key, parent, parent_round, _, reporting, cleans_up, has_key = (
             fence
         )
-        now, status, delay = self.tx.now, advance.status, advance.delay
+        status, delay = advance.status, advance.delay
         if receipt.successor is not None:  # its successor reports, and counts
             self.tx.ended = True
         elif status in TERMINAL:
@@ -208,7 +201,7 @@ class _Batch:
             self.woke |= not paused and delay <= 0
         if advance.beats is not None or advance.published is not None or advance.attributes is not None:
             self._columns.append((advance.beats, advance.published, advance.attributes, row))
-        self._write(*own_row(status, delay, advance, row, now, added))
+        self._own_rows.add(status, delay, advance, row, self.tx.now, added)
         return status
 
     # ------------------------------------------------------------------ writing
@@ -217,11 +210,7 @@ class _Batch:
         tx, db = self.tx, self.tx.db
         for continued in self._continued:
             continuing.take_unique_key(tx, continued)
-        for statement, rows in self._writes.items():
-            if len(rows) == 1:
-                db.execute(SQL[statement], rows[0])
-            else:
-                db.executemany(SQL[statement], rows)
+        self._own_rows.write(db)
         for job, opened in self._opened_jobs:
             collating.open_job(tx, job, opened)
             self.woke = True

@@ -1,11 +1,17 @@
-"""Starting executions: idempotent by promise, refused by an occupied unique key (seed section 7)."""
+"""Starting executions: idempotent by promise, refused by an occupied unique key (seed section 7).
+
+Many rows that differ in promise, input and key alone are one statement, which takes a third of the time of one by one
+and leaves Python's lock alone meanwhile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+from msgspec.json import encode
 from msgspec.structs import fields
 
 from holdfast.core.clock import to_us
@@ -22,6 +28,12 @@ _SPECIAL: Final = {field.name: field.default for field in fields(NewExecution) i
 _special_of: Final = attrgetter(*_SPECIAL)
 _NOTHING_SPECIAL: Final = tuple(_SPECIAL.values())
 
+_OWN_FIELDS: Final = ("promise", "input_hash", "state", "idempotency_key")
+_shared_of: Final = attrgetter(*(field.name for field in fields(NewExecution) if field.name not in _OWN_FIELDS))
+_own_of: Final = attrgetter(*_OWN_FIELDS[1:])
+_PACKED_LEAST: Final = 32  # rows; for fewer of them packing costs as much as it saves
+_PACKED_MOST: Final = 8 * 1024 * 1024  # characters; SQLite limits the length of a parameter
+
 
 def insert(
     tx: Tx, rows: Sequence[NewExecution], parent_id: int | None = None, parent_round: int | None = None
@@ -30,17 +42,45 @@ def insert(
     if not rows:
         return []
     last = tx.db.execute(SQL["insert_last_id"]).fetchone()
-    now = tx.now
-    if parent_id is None and all(_special_of(row) == _NOTHING_SPECIAL for row in rows):
-        cursor = tx.db.executemany(SQL["insert_plain"], [_plain_parameters(row, now) for row in rows])
+    created = 0
+    if len(rows) < _PACKED_LEAST:
+        created = _insert_each(tx, rows, parent_id, parent_round)
     else:
-        parameters = [_parameters(row, now, parent_id, parent_round) for row in rows]
-        cursor = tx.db.executemany(SQL["insert_execution"], parameters)
-    if cursor.rowcount:
+        for _, run in groupby(rows, _shared_of):  # runs, not groups: the order of the rows is that of their ids
+            created += _insert_alike(tx, list(run), parent_id, parent_round)
+    if created:
         tx.work = True
-    if cursor.rowcount == len(rows):
+    if created == len(rows):
         return [Inserted(row.promise, True) for row in rows]
     return _sort_out(tx, rows, 0 if last is None else last[0])
+
+
+def _insert_alike(tx: Tx, rows: Sequence[NewExecution], parent_id: int | None, parent_round: int | None) -> int:
+    """Rows that share all but `_OWN_FIELDS`; how many of them are new."""
+    promises = [row.promise for row in rows]
+    length = len(promises[0])
+    packed = encode([_own_of(row) for row in rows]) if len(rows) >= _PACKED_LEAST else b""
+    if not packed or len(packed) > _PACKED_MOST or any(len(promise) != length for promise in promises):
+        return _insert_each(tx, rows, parent_id, parent_round)
+    shared = _parameters(rows[0], tx.now, parent_id, parent_round)
+    return tx.db.execute(SQL["insert_alike"], (b"".join(promises), length, packed.decode(), *shared)).rowcount
+
+
+def _insert_each(tx: Tx, rows: Sequence[NewExecution], parent_id: int | None, parent_round: int | None) -> int:
+    if parent_id is None and all(_special_of(row) == _NOTHING_SPECIAL for row in rows):
+        parameters = [_plain_parameters(row, tx.now) for row in rows]
+        return tx.db.executemany(SQL["insert_plain"], parameters).rowcount
+    parameters = [
+        (
+            row.promise,
+            row.input_hash,
+            row.state,
+            row.idempotency_key,
+            *_parameters(row, tx.now, parent_id, parent_round),
+        )
+        for row in rows
+    ]
+    return tx.db.executemany(SQL["insert_execution"], parameters).rowcount
 
 
 def _plain_parameters(row: NewExecution, now: int) -> Row:
@@ -64,6 +104,7 @@ def _plain_parameters(row: NewExecution, now: int) -> Row:
 
 
 def _parameters(row: NewExecution, now: int, parent_id: int | None, parent_round: int | None) -> Row:
+    """All but `_OWN_FIELDS`."""
     eligible_at = after(now, row.delay)
     if row.at is not None:
         eligible_at = max(eligible_at, to_us(row.at))
@@ -73,13 +114,11 @@ def _parameters(row: NewExecution, now: int, parent_id: int | None, parent_round
         # Entering the scope later could meet an occupant and abort a whole pick: not in it now is never (ruling E14).
         released = 0 if "runnable" in row.unique_scope else 1
     return (
-        row.promise,
         row.kind,
         row.name,
         row.version,
         row.handler,
         row.step,
-        row.state,
         row.queue,
         row.priority,
         row.partition_key,
@@ -90,12 +129,10 @@ def _parameters(row: NewExecution, now: int, parent_id: int | None, parent_round
         row.unique_key,
         unique_scope,
         released,
-        row.input_hash,
         row.digest,
         row.attributes,
         now,
         now,
-        row.idempotency_key,
         1 if row.reports else 0,
         1 if row.cleans_up else 0,
         None if row.deadline is None else after(eligible_at, row.deadline),

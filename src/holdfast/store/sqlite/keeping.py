@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit
 from holdfast.store.flows import Collate
-from holdfast.store.sqlite.own_row import own_row
+from holdfast.store.sqlite.own_row import OwnRows
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -99,10 +99,9 @@ def _write_rows(tx: Tx, worker: str, commits: Sequence[Commit]) -> bool:
 
     Looked at before anything is written: undoing a part of a transaction would cost more than all of it.
     """
-    db, now = tx.db, tx.now
     by_epoch: dict[int, list[int]] = {}
     alike: dict[tuple[int, str | None], list[int]] = {}
-    apart: dict[str, list[Row]] = {}
+    apart = OwnRows()
     for commit in commits:
         claim, advance = commit.claim, commit.effects[0]
         assert type(advance) is AdvanceExecution
@@ -110,15 +109,13 @@ def _write_rows(tx: Tx, worker: str, commits: Sequence[Commit]) -> bool:
         if advance.status is _EXECUTING and advance.state is None and not advance.attempt:
             alike.setdefault((_added(commit), advance.step), []).append(claim.row)
         else:
-            statement, row = own_row(advance.status, 0.0, advance, claim.row, now, _added(commit))
-            apart.setdefault(statement, []).append(row)
+            apart.add(advance.status, 0.0, advance, claim.row, tx.now, _added(commit))
     for epoch, rows in by_epoch.items():
-        if db.execute(SQL["flush_held"], (json_ids(rows), worker, epoch)).fetchone()[0] != len(rows):
+        if tx.db.execute(SQL["flush_held"], (json_ids(rows), worker, epoch)).fetchone()[0] != len(rows):
             return False
     for (added, step), rows in alike.items():
-        db.execute(SQL["flush_keep_alike"], (step, added, now, json_ids(rows)))
-    for statement, parameters in apart.items():
-        db.executemany(SQL[statement], parameters)
+        tx.db.execute(SQL["flush_keep_alike"], (step, added, tx.now, json_ids(rows)))
+    apart.write(tx.db)
     return True
 
 

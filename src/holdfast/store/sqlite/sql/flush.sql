@@ -1,5 +1,6 @@
--- A commit's own row is written by one of six statements, by what becomes of the row. SQLite touches an index only
--- where a statement names one of its columns, so that a kept lease (ruling E11) touches none.
+-- Commits' own rows are written by one of six statements, by what becomes of them. SQLite touches an index only where a
+-- statement names one of its columns, so that a kept lease (ruling E11) touches none. The rows of a statement share all
+-- parameters; the text in which they differ comes by id in a JSON object (1), or, a long one, for itself (2).
 
 -- The plus signs keep the planner on the ids: the index by holder would be a scan of all that this worker holds.
 -- name: flush_fences
@@ -20,10 +21,10 @@ update or ignore executions set unique_released = 0 where id = ?;
 
 -- name: flush_keep
 update executions
-set step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
-    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    journal_length = journal_length + ?, updated_at = ?
-where id = ?;
+set step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?9,
+    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    journal_length = journal_length + ?7, updated_at = ?8
+from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- `keeping`: how many of these rows are held, and neither cancelled nor paused.
 -- name: flush_held
@@ -41,7 +42,7 @@ where id = ? and +status = 'executing' and +locked_by = ? and lease_epoch = ?
   and cancel_requested = 0 and paused = 0
 returning (select count(*) from signals where target_id = executions.id);
 
--- Kept leases of rows that change alike.
+-- Kept leases of rows that change in nothing else.
 -- name: flush_keep_alike
 update executions
 set step = coalesce(?, step), error = null, attempt = 0, awaits = null,
@@ -51,43 +52,41 @@ where id in (select value from json_each(?));
 
 -- name: flush_requeue
 update executions
-set status = 'runnable', eligible_at = ?, locked_by = null,
-    step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
-    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    journal_length = journal_length + ?, updated_at = ?
-where id = ?;
+set status = 'runnable', eligible_at = ?10, locked_by = null,
+    step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?9,
+    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    journal_length = journal_length + ?7, updated_at = ?8
+from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- name: flush_park
 update executions
-set status = ?, wake_at = ?, children_pending = ?, locked_by = null,
-    step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = ?,
-    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    journal_length = journal_length + ?, updated_at = ?
-where id = ?;
+set status = ?10, wake_at = ?11, children_pending = ?12, locked_by = null,
+    step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?9,
+    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    journal_length = journal_length + ?7, updated_at = ?8
+from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- name: flush_end
 update executions
-set status = ?, result = ?, ended_at = ?, locked_by = null,
-    step = coalesce(?, step), state = coalesce(?, state), error = ?, attempt = ?, awaits = null,
-    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    journal_length = journal_length + ?, updated_at = ?
-where id = ?;
+set status = ?10, result = coalesce(?2, packed.text), ended_at = ?8, locked_by = null,
+    step = coalesce(?3, step), state = coalesce(?9, state), error = ?4, attempt = ?5, awaits = null,
+    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    journal_length = journal_length + ?7, updated_at = ?8
+from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- A replay keeps what its redo must see again (ruling E4).
 -- name: flush_replay_keep
 update executions
-set step = coalesce(?, step), state = coalesce(?, state), error = coalesce(?, error), attempt = ?,
-    digest = coalesce(?, digest), revision = revision + 1,
-    journal_length = journal_length + ?, updated_at = ?
-where id = ?;
+set step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = coalesce(?4, error), attempt = ?5,
+    digest = coalesce(?6, digest), revision = revision + 1, journal_length = journal_length + ?7, updated_at = ?8
+from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- name: flush_replay
 update executions
-set status = ?, eligible_at = ?, wake_at = ?, locked_by = null,
-    step = coalesce(?, step), state = coalesce(?, state), error = coalesce(?, error), attempt = ?,
-    digest = coalesce(?, digest), revision = revision + 1,
-    journal_length = journal_length + ?, updated_at = ?
-where id = ?;
+set status = ?9, eligible_at = ?10, wake_at = ?11, locked_by = null,
+    step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = coalesce(?4, error), attempt = ?5,
+    digest = coalesce(?6, digest), revision = revision + 1, journal_length = journal_length + ?7, updated_at = ?8
+from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- name: flush_columns
 update executions
