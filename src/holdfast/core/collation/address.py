@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, NewType
+
+from msgspec import Struct
 
 from holdfast.core.errors import InvalidArgumentError, LedgerError
 
 Guid = NewType("Guid", bytes)
 
 GUID_BYTES = 16
+_BEGUN: Final = hashlib.blake2b(digest_size=GUID_BYTES, person=b"holdfast-guid")  # a copy costs half of a new one
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*", re.ASCII)
 _ENTRY = re.compile(rf"({_NAME.pattern})=(0|[1-9][0-9]*)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Dimension:
+class Dimension(Struct, frozen=True, order=True, gc=False):
     """A path of (activity, dimensional index), outermost cycle first; empty outside all cycles.
 
     Only activities that can be entered more than once add an entry. So two branches of one iteration share
@@ -90,8 +90,8 @@ def response_guid(job: bytes, activity: str, dimension: Dimension, iteration: in
     return _guid(b"leg2", job, activity.encode(), str(dimension).encode(), b"%d" % iteration)
 
 
-@lru_cache(maxsize=1024)  # who publishes a message asks for it, and soon after who runs it
 def _guid(*parts: bytes) -> Guid:
     # The length goes first, or ("ab", "c") and ("a", "bc") would be one message.
-    hashed = b"".join([len(part).to_bytes(8, "big") + part for part in parts])
-    return Guid(hashlib.blake2b(hashed, digest_size=GUID_BYTES, person=b"holdfast-guid").digest())
+    hashed = _BEGUN.copy()
+    hashed.update(b"".join([len(part).to_bytes(8, "big") + part for part in parts]))
+    return Guid(hashed.digest())

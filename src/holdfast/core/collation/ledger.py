@@ -10,20 +10,21 @@ smaller one (Rule A). What to do with a ledger that was read is `protocol.py`'s 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Self
+
+from msgspec import Struct
 
 from holdfast.core.errors import LedgerCeilingError, LedgerError
 
 LEDGER_DIGITS = 15
 LEDGER_LIMIT = 10**LEDGER_DIGITS
 
+_TENS: tuple[int, ...] = tuple(10**digits for digits in range(LEDGER_DIGITS))
 _SOUND_MARKERS = frozenset(int(f"{bits:04b}") for bits in range(16))
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True, gc=False):
     """A run of digits: a counter of several, or a marker of one that holds 0 or 1."""
 
     name: str
@@ -32,7 +33,7 @@ class Field:
     ceiling: int
 
     def read(self, value: int) -> int:
-        return int(value // self.weight % 10**self.digits)
+        return value // self.weight % _TENS[self.digits]
 
 
 LEG1_ATTEMPTS = Field("Leg1 attempts", 10**12, 3, 999)
@@ -53,8 +54,7 @@ class Step(Enum):
     COMPLETION = COMPLETION_DONE
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Ledger:
+class Ledger(Struct, frozen=True, order=True, gc=False):
     """Fifteen digits, checked field by field whenever a value is made, so that no bad one is passed on."""
 
     value: int = 0
@@ -108,8 +108,7 @@ class Ledger:
             raise LedgerError(f"ledger {self}: cannot {doing} before {field.name}")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ActivityLedger(Ledger):
+class ActivityLedger(Ledger, frozen=True, order=True, gc=False):
     """What has happened to one activity instance, over all its messages (sections 1-5)."""
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -156,8 +155,7 @@ class ActivityLedger(Ledger):
         return self if self.is_marked(step) else self.set_marker(step.value)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GuidLedger(Ledger):
+class GuidLedger(Ledger, frozen=True, order=True, gc=False):
     """What has been committed for one Leg2 message; it alone drives resumption (section 6, Rule C)."""
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -214,8 +212,7 @@ class GuidLedger(Ledger):
         return self.set_marker(COMPLETION_DONE)
 
 
-@dataclass(frozen=True, slots=True)
-class GuidRecord:
+class GuidRecord(Struct, frozen=True, gc=False):
     """A GUID's ledger and its ordinal: the activity's Leg2 entry count at first delivery (ruling A3).
 
     Ordinal 0 belongs to a message that was closed without ever entering Leg2: it has no dimension.

@@ -8,8 +8,9 @@ Pure: the caller has read the ledgers under the message's lease and writes what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from holdfast.core.collation.ledger import (
     JOB_CLOSED,
@@ -30,15 +31,13 @@ class JobPhase(Enum):
     CLOSED = "closed"  # the semaphore has reached 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunLeg1:
+class RunLeg1(Struct, frozen=True, gc=False):
     """Leg1's work is owed; the entry has been counted."""
 
     activity: ActivityLedger
 
 
-@dataclass(frozen=True, slots=True)
-class Proceed:
+class Proceed(Struct, frozen=True, gc=False):
     """Resume at `step`; the entry has been counted.
 
     With `abandon`, Step 1 runs nothing of the user's and Step 2 spawns nothing (N=0), ruling A11.
@@ -50,8 +49,7 @@ class Proceed:
     abandon: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
+class Acknowledge(Struct, frozen=True, gc=False):
     """Nothing is owed: delete the message. The delivery is counted unless a counter is full."""
 
     activity: ActivityLedger
@@ -59,22 +57,19 @@ class Acknowledge:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PutBack:
+class PutBack(Struct, frozen=True, gc=False):
     """Not yet: leave the message for a short while; nothing is counted (ruling A5)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Struct, frozen=True, gc=False):
     """Never: the message ends without a step, for there is no obligation left behind it (ruling A5)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(Struct, frozen=True):  # its error has a traceback, and so may be part of a cycle
     """The protocol cannot process it: the obligation stays open and the job is stranded (ruling A6)."""
 
     error: LedgerCeilingError

@@ -60,6 +60,7 @@ class Activity(Generic[P, R]):
         self.catches = catches
         self.subflow = subflow
         self.is_transaction = isinstance(task, Transaction)
+        self.is_waiting = kind is NodeKind.HOOK or kind is NodeKind.SUBFLOW  # between the legs, for others
         self.__name__ = name
         self.__doc__ = None if task is None else task.__doc__
 

@@ -7,19 +7,22 @@ from msgspec import Raw
 
 from holdfast.core.codec import decode_error, encode_error
 from holdfast.core.errors import ExecutionCancelledError, ExecutionFailedError
-from holdfast.core.identity import PromiseId
+from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.status import Status
 from holdfast.models.flow.activity import NodeKind
 from holdfast.models.flow.delivery import Delivery
 from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.outcome import Outcome, failed, succeeded
-from holdfast.models.flow.work import arguments, retry_delay, run_once
+from holdfast.models.flow.work import arguments, current_of, retry_delay, run_once
+from holdfast.models.workflow.current import Current
 from holdfast.store.effects import AdvanceExecution, SpawnExecutions
 from holdfast.store.flows import WORK
 
 
 class Attempts(Delivery):
-    async def _waits(self, add: int = 0) -> bool:
+    _job_text: str | None = None  # the job's id
+
+    async def _wait(self, add: int = 0) -> None:
         """Of a hook or a sub-flow: park the message until what it waits for is there, in the commit of Leg1."""
         node = self._node
         if node.kind is NodeKind.HOOK:
@@ -28,8 +31,7 @@ class Attempts(Delivery):
                 status=Status.AWAITING_SIGNAL, step=WORK, awaits=(node.signal,), wake_after=node.timeout_seconds
             )
             await self._commit(park, add=add, awaits=node.signal)
-            return True
-        if node.kind is NodeKind.SUBFLOW:
+        else:
             assert node.subflow is not None, "a sub-flow has a flow"
             claim = self._claim
             text = arguments_of(node.subflow, self._message.inputs)
@@ -38,8 +40,6 @@ class Attempts(Delivery):
             park = AdvanceExecution(status=Status.AWAITING_CHILDREN, step=WORK)
             spawn = SpawnExecutions((msgspec.structs.replace(row, reports=False),))
             await self._commit(park, spawn, add=add)
-            return True
-        return False
 
     async def _attempt(self, inputs: list[Raw]) -> Outcome | None:
         """What the function answered; None: it is tried again later, and the message is released."""
@@ -47,10 +47,15 @@ class Attempts(Delivery):
         assert task is not None, "only a sub-flow has no function"
         text = arguments(task, inputs, is_whole=self._message.is_entry)
         try:
-            value = await run_once(task, text, self._claim, self._engine)
+            value = await run_once(task, text, self._current(), self._engine)
             return succeeded(self._flow.graph, self._node, value)
         except Exception as error:
             return await self._failed(error)
+
+    def _current(self) -> Current:
+        if self._job_text is None:
+            self._job_text = id_text(self._job)
+        return current_of(self._claim, self._job_text)
 
     async def _failed(self, error: Exception) -> Outcome | None:
         task, claim = self._node.task, self._claim

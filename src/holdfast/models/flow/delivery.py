@@ -117,11 +117,11 @@ class Delivery:
         return self._commit(stay(step), mark=weight if self._ordinal else 0, guid_add=weight, **collating)
 
     async def _commit(self, advance: AdvanceExecution, *riding: Effect, **collating: Any) -> Collated:
-        receipt = await self._engine.commit(self._claim, advance, self._collate(**collating), *riding)
-        return self._take(receipt)
+        return self._take(await self._engine.commit(self._claim, advance, self._collate(**collating), *riding))
 
     def _collate(self, **collating: Any) -> Collate:
-        return Collate(activity=self._node.name, dimension=self._message.dimension, guid=self._guid, **collating)
+        message = self._message
+        return Collate(activity=message.activity, dimension=message.dimension, guid=self._guid, **collating)
 
     def _take(self, receipt: Receipt) -> Collated:
         if not receipt.applied:

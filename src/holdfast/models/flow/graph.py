@@ -122,8 +122,28 @@ class Graph:
         """Where its forward edges lead, those for its errors included."""
         return self._targets[node.name]
 
-    def back_from(self, node: Node) -> list[BackEdge]:
-        return [edge for edge in self.back_edges if edge.source is node]
+    @cached_property
+    def _back_from(self) -> dict[str, tuple[BackEdge, ...]]:
+        found: dict[str, tuple[BackEdge, ...]] = dict.fromkeys(self.nodes, ())
+        for edge in self.back_edges:
+            found[edge.source.name] += (edge,)
+        return found
+
+    def back_from(self, node: Node) -> tuple[BackEdge, ...]:
+        return self._back_from[node.name]
+
+    @cached_property
+    def _conditions(self) -> dict[str, tuple[tuple[str, Condition], ...]]:
+        found: dict[str, list[tuple[str, Condition]]] = {}
+        for name, targets in self._targets.items():
+            plain = [(target.name, target.when) for target in targets if target.kind is not NodeKind.ERROR]
+            found[name] = [(target, when) for target, when in plain if when is not None]
+            found[name] += [(edge.key, edge.when) for edge in self._back_from[name]]
+        return {name: tuple(conditions) for name, conditions in found.items()}
+
+    def conditions(self, node: Node) -> tuple[tuple[str, Condition], ...]:
+        """What is asked of its answer, and the edge that each decides: a target's name, or the key of a back edge."""
+        return self._conditions[node.name]
 
     def back_count(self, head: Node) -> int:
         return sum(edge.head is head for edge in self.back_edges)

@@ -6,7 +6,7 @@ same commit needs no row of its own. Its GUID is that of the response it leads t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -73,7 +73,16 @@ def message_handler(flow: str, version: int) -> int:
     return handler_of(MESSAGE, flow, version)
 
 
-class Letterhead(msgspec.Struct, frozen=True):
+class Letter(NamedTuple):
+    """A message to publish: its row, and what is written in it, for who goes on with it in this process."""
+
+    row: NewExecution
+    message: Message
+    dimension: Dimension
+    guid: Guid
+
+
+class Letterhead(msgspec.Struct, frozen=True, gc=False):
     """What all messages of a job have in common."""
 
     job: bytes
@@ -85,21 +94,21 @@ class Letterhead(msgspec.Struct, frozen=True):
 
     def leg1(
         self, activity: Activity[..., object], dimension: Dimension, inputs: list[Raw], *, is_entry: bool = False
-    ) -> NewExecution:
-        return self._row(activity, dimension, inputs, 0, LEG1, is_entry)
+    ) -> Letter:
+        return self._letter(activity, dimension, inputs, 0, LEG1, is_entry)
 
     def request(
         self, activity: Activity[..., object], dimension: Dimension, inputs: list[Raw], iteration: int
-    ) -> NewExecution:
+    ) -> Letter:
         """A back edge's: the instance has had its Leg1 (ruling A9)."""
-        return self._row(activity, dimension, inputs, iteration, WORK, False)
+        return self._letter(activity, dimension, inputs, iteration, WORK, False)
 
     def refusal(self, entry: Activity[..., object], error: str) -> NewExecution:
         """Of a job whose input cannot be read: its obligation is closed without any work (ruling A8)."""
         response = Raw(f'{{"error":{error}}}'.encode())
-        return self._row(entry, Dimension(), [], 0, CLOSE, False, response)
+        return self._letter(entry, Dimension(), [], 0, CLOSE, False, response).row
 
-    def _row(
+    def _letter(
         self,
         activity: Activity[..., object],
         dimension: Dimension,
@@ -108,19 +117,21 @@ class Letterhead(msgspec.Struct, frozen=True):
         step: str,
         is_entry: bool,
         response: Raw = _NOTHING,
-    ) -> NewExecution:
-        state = Message(activity.name, self.queue, inputs, str(dimension), str(iteration), is_entry, response)
-        guid = response_guid(self.job, activity.name, dimension, iteration)
-        return NewExecution(
+    ) -> Letter:
+        name, queue = activity.name, self.queue
+        message = Message(name, queue, inputs, str(dimension), str(iteration), is_entry, response)
+        guid = response_guid(self.job, name, dimension, iteration)
+        row = NewExecution(
             promise=message_promise(self.job, guid),
             kind=MESSAGE,
             name=self.flow,
             version=self.version,
             handler=self.handler,
             step=step,
-            state=_encode(state).decode(),
+            state=_encode(message).decode(),
             input_hash="",
-            queue=activity.queue or self.queue,
+            queue=activity.queue or queue,
             priority=self.priority,
             cleans_up=True,
         )
+        return Letter(row, message, dimension, guid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -52,13 +51,11 @@ def read_outcome(text: str) -> Outcome:
 
 def succeeded(graph: Graph, node: Node, value: str) -> Outcome:
     """The conditions are asked here, once: a later delivery, or newer code, follows the same edges."""
-    conditions = [(target.name, target.when) for target in _plain_targets(graph, node) if target.when is not None]
-    conditions += [(edge.key, edge.when) for edge in graph.back_from(node)]
-    taken: tuple[str, ...] = ()
-    if conditions:
-        read = node.result_codec.decode(value)
-        taken = tuple(key for key, when in conditions if when(read))
-    return Outcome(value, None, taken)
+    conditions = graph.conditions(node)
+    if not conditions:
+        return Outcome(value)
+    read = node.result_codec.decode(value)
+    return Outcome(value, None, tuple(key for key, when in conditions if when(read)))
 
 
 def failed(graph: Graph, node: Node, error: BaseException, *, kind: str = "user") -> Outcome:
@@ -69,7 +66,3 @@ def failed(graph: Graph, node: Node, error: BaseException, *, kind: str = "user"
         if target.kind is NodeKind.ERROR and isinstance(error, target.catches)
     )
     return Outcome(None, encode_error(error, kind=kind), taken)
-
-
-def _plain_targets(graph: Graph, node: Node) -> Iterable[Node]:
-    return (target for target in graph.targets(node) if target.kind is not NodeKind.ERROR)

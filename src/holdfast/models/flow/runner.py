@@ -7,7 +7,8 @@ it up next looks at the ledgers and goes on after the last step that they prove.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
+from typing import Any
 
 from msgspec import Raw
 
@@ -51,12 +52,11 @@ class FlowRunner:
     def close(self) -> None:
         """Nothing is kept between two runs."""
 
-    async def run(self, claim: ExecutionClaim, engine: Engine) -> None:
-        flow = self._registry.jobs.get(claim.handler)
+    def run(self, claim: ExecutionClaim, engine: Engine) -> Coroutine[Any, Any, None]:
+        flow = self._registry.messages.get(claim.handler)
         if flow is None:
-            await Transition(self._registry.messages[claim.handler], claim, engine, self._looking).go()
-        else:
-            await _begin(flow, claim, engine)
+            return _begin(self._registry.jobs[claim.handler], claim, engine)
+        return Transition(flow, claim, engine, self._looking).go()
 
 
 async def _begin(flow: Flow, claim: ExecutionClaim, engine: Engine) -> None:
@@ -73,7 +73,7 @@ async def _begin(flow: Flow, claim: ExecutionClaim, engine: Engine) -> None:
         messages = (head.refusal(flow.graph.entries[0], encode_error(error)),)
     else:
         given = [Raw(claim.state.encode())]
-        messages = tuple(head.leg1(node, Dimension(), given, is_entry=True) for node in flow.graph.entries)
+        messages = tuple(head.leg1(node, Dimension(), given, is_entry=True).row for node in flow.graph.entries)
     begun = AdvanceExecution(status=Status.DELEGATED, step=RUNNING, digest=flow.digest)
     await engine.commit(claim, begun, OpenJob(messages))
 

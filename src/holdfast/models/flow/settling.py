@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Raw
 
 from holdfast.core.collation import Dimension
 from holdfast.models.flow.activity import NodeKind
 from holdfast.models.flow.graph import Graph, Node
-from holdfast.models.flow.message import Letterhead
+from holdfast.models.flow.message import Letter, Letterhead
 from holdfast.models.flow.outcome import Outcome
-from holdfast.store.flows import Arrival, Settle
+from holdfast.store.flows import Arrival
 from holdfast.store.values import NewExecution
 
-NOTHING = Settle()
+
+class Following(NamedTuple):
+    """What Step 2 publishes: messages, and what joins hear."""
+
+    letters: list[Letter]
+    arrivals: list[Arrival]
 
 
-def settle(graph: Graph, node: Node, dimension: Dimension, index: int, outcome: Outcome, head: Letterhead) -> Settle:
+def settle(graph: Graph, node: Node, dimension: Dimension, index: int, outcome: Outcome, head: Letterhead) -> Following:
     """Taken edges publish a message or arrive at a join; the others tell the joins behind them (ruling A10)."""
-    if outcome.value is None and outcome.error is None:
-        return NOTHING
-    inside = graph.inside(node, dimension, index)
-    passed = outcome.value if outcome.error is None else outcome.error
-    assert passed is not None, "an outcome has a value or an error"
-    given = [Raw(passed.encode())]
-    children: list[NewExecution] = []
+    letters: list[Letter] = []
     arrivals: list[Arrival] = []
+    passed = outcome.value if outcome.error is None else outcome.error
+    if passed is None:
+        return Following(letters, arrivals)
+    inside = graph.inside(node, dimension, index)
+    given = [Raw(passed.encode())]
     for target in graph.targets(node):
         if not _is_taken(target, outcome):
             for skip in graph.skips(node, target):
@@ -34,10 +40,10 @@ def settle(graph: Graph, node: Node, dimension: Dimension, index: int, outcome: 
             message = _filled(target, inside, head)
             arrivals.append(_arrival(target, inside, node, passed, message))
         else:
-            children.append(head.leg1(target, inside, given))
-    if outcome.error is None:
-        children += _again(graph, node, inside, given, outcome, head)
-    return Settle(tuple(children), tuple(arrivals))
+            letters.append(head.leg1(target, inside, given))
+    if outcome.error is None and outcome.taken:
+        letters += _again(graph, node, inside, given, outcome, head)
+    return Following(letters, arrivals)
 
 
 def _is_taken(target: Node, outcome: Outcome) -> bool:
@@ -50,7 +56,7 @@ def _is_taken(target: Node, outcome: Outcome) -> bool:
 
 def _again(
     graph: Graph, node: Node, inside: Dimension, given: list[Raw], outcome: Outcome, head: Letterhead
-) -> list[NewExecution]:
+) -> list[Letter]:
     """Back edges make a new work request of the head's own instance (ruling A9)."""
     return [
         head.request(
@@ -65,7 +71,7 @@ def _again(
 
 
 def _filled(join: Node, dimension: Dimension, head: Letterhead) -> NewExecution:
-    return head.leg1(join, dimension, [])
+    return head.leg1(join, dimension, []).row
 
 
 def _arrival(

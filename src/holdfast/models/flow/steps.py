@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,49 +15,49 @@ from holdfast.models.flow.attempts import Attempts
 from holdfast.models.flow.delivery import stay
 from holdfast.models.flow.ending import end_of, job_ending, wanted_answers
 from holdfast.models.flow.job import FlowJob
-from holdfast.models.flow.message import Letterhead
+from holdfast.models.flow.message import Letter, Letterhead
 from holdfast.models.flow.outcome import Outcome, succeeded
 from holdfast.models.flow.settling import settle
-from holdfast.models.flow.work import arguments, current_of, inputs_of, retry_delay, run_once
+from holdfast.models.flow.work import arguments, inputs_of, retry_delay, run_once
 from holdfast.store.effects import AdvanceExecution, Effect
 from holdfast.store.flows import CLOSE, LEG1, LEG2, ClosingKey, Settle
-from holdfast.store.values import NewExecution
+
+# What goes on after a part of the protocol, if anything does. It is returned and not awaited there, so that a message
+# that waits for a commit is a few coroutines deep and not ten.
+Next: TypeAlias = "Coroutine[Any, Any, Next] | None"
 
 
 class Steps(Attempts):
-    _next: NewExecution | None = None  # a child that goes on in this row
+    _head: Letterhead | None = None
+    _next: Letter | None = None  # a child that goes on in this row
     _hops = 0
     _began = 0.0
 
-    async def _steps(self, step: Step, dropped: str | None = None) -> None:
+    async def _steps(self, step: Step, dropped: str | None = None) -> Next:
         """From `step` to the acknowledgement; each step is one commit.
 
         `dropped` is the error of a dead letter: the first of the steps records it.
         """
         if step is Step.WORK:
-            if not await self._step_work(dropped):
-                return
+            if self._outcome is not None:
+                failure = dropped if dropped is not None else _failure(self._outcome)
+                await self._mark(WORK_DONE.weight, failure=failure)
+            elif not await self._transact():
+                return None
             step, dropped = Step.CHILDREN, None
         if step is Step.CHILDREN:
             if not await self._step_children(dropped):
-                return
+                return None
             dropped = None
-        await self._step_completion(dropped)
-
-    async def _step_work(self, dropped: str | None) -> bool:
-        """Step 1; False: the message was released, to be tried again."""
-        node = self._node
-        if self._outcome is None:
-            assert node.is_transaction, "only the work of a transaction is done in Step 1"
-            return await self._transact()
-        outcome = self._outcome
-        failure = dropped if dropped is not None else _failure(outcome)
-        await self._mark(WORK_DONE.weight, failure=failure)
-        return True
+        return self._step_completion(dropped)
 
     async def _transact(self) -> bool:
-        """What the code writes commits with the proof that it has."""
+        """Step 1 of a transaction, which does its work here; False: the message was released, to be tried again.
+
+        What the code writes commits with the proof that it has.
+        """
         node, claim, engine = self._node, self._claim, self._engine
+        assert node.is_transaction, "only the work of a transaction is done in Step 1"
         task: Any = node.task
         inputs = await inputs_of(node, self._message, claim, engine)
         made: list[Outcome] = []
@@ -68,7 +69,7 @@ class Steps(Attempts):
             return stay(LEG2), collate
 
         try:
-            work = task.work(arguments(task, inputs, is_whole=self._message.is_entry), current_of(claim), engine)
+            work = task.work(arguments(task, inputs, is_whole=self._message.is_entry), self._current(), engine)
             receipt = await engine.transact(claim, work, effects_of)
         except HoldfastError as error:
             if not _is_users(error):
@@ -90,23 +91,21 @@ class Steps(Attempts):
         """Step 2, which acknowledges the message unless it closed the job; whether it did."""
         assert self._outcome is not None, "Step 2 comes after Step 1"
         assert self._is_recorded, "Step 2 belongs to a GUID that was entered"
+        if self._head is None:
+            flow, claim = self._flow, self._claim
+            queue = self._message.queue
+            self._head = Letterhead(self._job, flow.name, flow.version, claim.handler, queue, claim.priority)
         index = max(0, self._ordinal - 1)
-        head = Letterhead(
-            self._job,
-            self._flow.name,
-            self._flow.version,
-            self._claim.handler,
-            self._message.queue,
-            self._claim.priority,
-        )
-        settled = settle(self._flow.graph, self._node, self._dimension, index, self._outcome, head)
-        if self._may_go_on(settled):
-            settled = msgspec.structs.replace(settled, onward=True)
+        letters, arrivals = settle(self._flow.graph, self._node, self._dimension, index, self._outcome, self._head)
         collated = await self._mark(
-            CHILDREN_SPAWNED.weight, self._step_after_closing(), failure=dropped, settle=settled, acknowledge=True
+            CHILDREN_SPAWNED.weight,
+            self._step_after_closing(),
+            failure=dropped,
+            settle=Settle(tuple([letter.row for letter in letters]), tuple(arrivals), onward=self._may_go_on(letters)),
+            acknowledge=True,
         )
         if collated.onward:
-            self._next = settled.children[0]
+            self._next = letters[0]
         return collated.closed
 
     def _step_after_closing(self) -> str | None:
@@ -115,14 +114,14 @@ class Steps(Attempts):
             return None
         return LEG2 if self._ordinal else LEG1
 
-    def _may_go_on(self, settled: Settle) -> bool:
+    def _may_go_on(self, letters: Sequence[Letter]) -> bool:
         """Whether the first child may run here and now, in this message's row: no insert, no pick, no delete."""
-        claim, children = self._claim, settled.children
-        if not children or children[0].queue != claim.queue:
+        claim = self._claim
+        if not letters or letters[0].row.queue != claim.queue:
             return False
         return self._engine.may_keep(claim, self._hops, self._began)
 
-    async def _step_completion(self, dropped: str | None) -> None:
+    async def _step_completion(self, dropped: str | None) -> Next:
         """Step 3: the completion task, and the end of the job with all that rides on it (ruling A11).
 
         A letter that was dropped here died of the completion task, which is not run again.
@@ -134,10 +133,11 @@ class Steps(Attempts):
         if self._flow.completion is not None and dropped is None:
             is_done, failure = await self._complete(ending, closing.error)
             if is_done:
-                return
+                return None
         error = dropped if dropped is not None else closing.error
         end = end_of(self._flow, ending, failure, error)
         await self._mark(COMPLETION_DONE.weight, end=end, acknowledge=True)
+        return None
 
     async def _complete(self, ending: FlowJob, error: str | None) -> tuple[bool, str | None]:
         """Run the completion task: whether that was all there is to do now, and how it failed for good."""
@@ -150,12 +150,12 @@ class Steps(Attempts):
         weight = COMPLETION_DONE.weight
         try:
             if not node.is_transaction:
-                await run_once(task, text, claim, engine)
+                await run_once(task, text, self._current(), engine)
                 return False, None
             end = end_of(self._flow, ending, None, error)
             collate = self._collate(mark=weight, guid_add=weight, end=end, acknowledge=True)
             receipt = await engine.transact(
-                claim, task.work(text, current_of(claim), engine), lambda _: (stay(None), collate)
+                claim, task.work(text, self._current(), engine), lambda _: (stay(None), collate)
             )
             self._take(receipt)
             return True, None

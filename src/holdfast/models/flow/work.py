@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from struct import Struct
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.identity import id_text
 from holdfast.core.retry import Retry
 from holdfast.engine.runner import Engine
 from holdfast.models.flow.graph import Node
-from holdfast.models.flow.message import Message, job_of
+from holdfast.models.flow.message import GUID_PATH_BYTES, Message
 from holdfast.models.workflow.attempts import run_attempt
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.task import Task
 from holdfast.store.values import ExecutionClaim
 
-_NULL = Raw(b"null")
+_NULL: Final = Raw(b"null")
+_PATH: Final = Struct(">4I")
 
 
 class ActivityStopped(HoldfastError):  # noqa: N818
@@ -46,24 +47,21 @@ def arguments(task: Task[..., Any], inputs: list[Raw], *, is_whole: bool) -> str
     return msgspec.json.encode(dict(zip(task.signature.names, inputs, strict=False))).decode()
 
 
-def current_of(claim: ExecutionClaim) -> Current:
-    return Current(
-        execution=id_text(job_of(claim.promise)),
-        promise=id_text(claim.promise),
-        attempt=claim.attempt + 1,
-        last_beat=None,
-        on_beat=_ignore_beat,
-    )
+def current_of(claim: ExecutionClaim, job: str) -> Current:
+    """What user code may know of its attempt; the id of a message begins with that of its `job`."""
+    promise = claim.promise
+    one, two, three, four = _PATH.unpack_from(promise, len(promise) - GUID_PATH_BYTES)
+    return Current(job, f"{job}.{one}.{two}.{three}.{four}", claim.attempt + 1, None, _ignore_beat)
 
 
 def _ignore_beat(promise: str, text: str) -> None:
     """A heartbeat moves the attempt's own deadline; its progress is not kept."""
 
 
-async def run_once(task: Task[..., Any], text: str, claim: ExecutionClaim, engine: Engine) -> str:
+async def run_once(task: Task[..., Any], text: str, call: Current, engine: Engine) -> str:
     """One attempt. Whatever went wrong comes out as an Exception; a worker that drains cancels it."""
     try:
-        returned = await run_attempt(task, text, current_of(claim), engine)
+        returned = await run_attempt(task, text, call, engine)
     except asyncio.CancelledError as error:
         running = asyncio.current_task()
         if running is not None and running.cancelling():
