@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import AmbiguousIdError, InvalidArgumentError, NotFoundError
-from holdfast.core.identity import IdQuery, PromiseId, resolve, shortest_unambiguous
+from holdfast.core.identity import REGIONS, IdQuery, PromiseId, resolve, shortest_unambiguous
 
 ROOTS = st.binary(min_size=32, max_size=32)
 NUMBERS = st.integers(0, 2**32 - 1)
@@ -48,6 +48,13 @@ def test_fresh_ids_follow_the_entropy_and_meet_no_key() -> None:
     assert PromiseId.fresh("a", entropy) != PromiseId.fresh("a", entropy[::-1])
     assert PromiseId.fresh("a", entropy) != PromiseId.fresh("b", entropy)
     assert PromiseId.fresh("a", entropy) != PromiseId.of("a", entropy.decode())
+
+
+def test_a_fresh_id_begins_with_its_region() -> None:
+    for region in (0, 1, REGIONS - 1):
+        raw = PromiseId.fresh("a", b"0123456789abcdef", region).to_bytes()
+        assert int.from_bytes(raw[:2], "big") >> 6 == region
+        assert raw[2:] == PromiseId.fresh("a", b"0123456789abcdef").to_bytes()[2:]
 
 
 def test_fresh_ids_need_enough_entropy() -> None:

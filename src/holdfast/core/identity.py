@@ -31,6 +31,7 @@ KEY_MAX_CHARS = 512
 ENTROPY_MIN_BYTES = 16
 PREFIX_MIN_HEX = 4
 SHORT_HEX = 8
+REGIONS = 1 << 10  # the first bits of a fresh id, and so where it stands in an index
 CANDIDATES_SHOWN = 5
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
@@ -104,13 +105,14 @@ class PromiseId:
         return cls._trusted(sha256(_hashed_name(name) + len(raw).to_bytes(8, "big") + raw).digest())
 
     @classmethod
-    def fresh(cls, name: str, entropy: bytes) -> Self:
-        """The id of something started without a key; the randomness is the caller's."""
+    def fresh(cls, name: str, entropy: bytes, region: int = 0) -> Self:
+        """The id of something started without a key, in one of `REGIONS`; the randomness is the caller's."""
         if len(entropy) < ENTROPY_MIN_BYTES:
             raise InvalidArgumentError(
                 f"a fresh id needs at least {ENTROPY_MIN_BYTES} random bytes, not {len(entropy)}"
             )
-        return cls._trusted(sha256(_hashed_name(name) + _FRESH_MARK + entropy).digest())
+        root = sha256(_hashed_name(name) + _FRESH_MARK + entropy).digest()
+        return cls._trusted((region << 6 | root[1] & 63).to_bytes(2, "big") + root[2:])
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:

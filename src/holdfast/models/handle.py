@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar, overload
 
@@ -24,6 +23,7 @@ from holdfast.core.searchable import is_text
 from holdfast.core.status import Status
 from holdfast.engine.results import Ending
 from holdfast.models.connection import Connection
+from holdfast.models.fresh_ids import fresh_id
 from holdfast.models.workflow.fork import RETRY, fork_at, retry_of
 from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
 
@@ -33,7 +33,6 @@ T = TypeVar("T")
 SIGNAL_NAME_MAX_CHARS = 200
 REASON_MAX_CHARS = 1_000
 DEDUP_KEY_MAX_CHARS = 255
-FORK_ENTROPY_BYTES = 16
 BATCH = "batch"
 
 
@@ -206,7 +205,7 @@ class Handle(Generic[ResultT]):
         """
         view = await self.describe()
         store = await self._connection.store()
-        promise = PromiseId.fresh(view.name, os.urandom(FORK_ENTROPY_BYTES))
+        promise = fresh_id(view.name)
         row, past = fork_at(view, await store.journal(view.promise), at, promise)
         await store.fork(row, past)
         return Handle(self._connection, promise, name=view.name, result=self._result_type)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
 from holdfast.core.identity import PromiseId
 from holdfast.models.connection import Connection
+from holdfast.models.fresh_ids import fresh_id
 from holdfast.models.handle import Collision, Handle, new_signal
 from holdfast.models.options import Options
 from holdfast.store.values import Delivery, Inserted, NewExecution
 
-ENTROPY_BYTES = 16
 UNIQUE, INPUT = "unique", "input"
 
 
@@ -31,7 +30,7 @@ class Starting:
         key = self._options.key
         chosen = key(value) if callable(key) else key
         if chosen is None:
-            return PromiseId.fresh(self._name, os.urandom(ENTROPY_BYTES)), None
+            return fresh_id(self._name), None
         return PromiseId.of(self._name, chosen), chosen
 
     async def _start_one(self, row: NewExecution) -> Handle[Any]:
