@@ -38,9 +38,15 @@ class Workload:
 
 
 async def _start(definition: Any, inputs: Sequence[Any]) -> list[Handle[Any]]:
+    """In batches, two at a time: one is made ready while the store writes the other."""
     handles: list[Handle[Any]] = []
-    for first in range(0, len(inputs), BATCH):
-        handles += await definition.start_many(inputs[first : first + BATCH])
+    batches = iter(range(0, len(inputs), BATCH))
+
+    async def start_some() -> None:
+        for first in batches:
+            handles.extend(await definition.start_many(inputs[first : first + BATCH]))
+
+    await asyncio.gather(start_some(), start_some())
     return handles
 
 
