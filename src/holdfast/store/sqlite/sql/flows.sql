@@ -1,14 +1,14 @@
--- These two are run with many rows at once (`ledgers`).
+-- These two are run with many rows at once (`ledgers`); what they return is in the order of these.
 -- name: flow_activity
 insert into activities (job_id, activity, dimension, ledger) values (?3, ?4, ?5, ?1 + ?2)
 on conflict do update
 set ledger = ledger + ?1 + case when ?2 > 0 and ledger / ?2 % 10 = 0 then ?2 else 0 end
-returning job_id, activity, dimension, ledger;
+returning job_id, ledger;
 
 -- name: flow_guid
 insert into guids (job_id, guid, activity, dimension, ordinal, ledger, response) values (?, ?, ?, ?, ?, ?, ?)
 on conflict do update set ledger = ledger + excluded.ledger, response = coalesce(excluded.response, response)
-returning job_id, guid, ordinal, ledger;
+returning job_id, ordinal, ledger;
 
 -- name: flow_activity_ledger
 select ledger from activities where job_id = ? and activity = ? and dimension = ?;
@@ -40,11 +40,21 @@ on conflict do nothing;
 -- name: flow_job
 select parent_id, parent_round, reports, paused, cancel_requested from executions where id = ?;
 
+-- name: flow_last_arrival
+select coalesce(max(rowid), 0) from arrivals;
+
+-- name: flow_arrival
+select rowid from arrivals where job_id = ? and activity = ? and dimension = ? and source = ?;
+
+-- name: flow_paused
+select id from executions where id in (select value from json_each(?)) and paused = 1;
+
 -- name: flow_end
 update executions
 set status = ?, result = ?, error = ?, ended_at = ?, revision = revision + 1, updated_at = ?, awaits = null,
     wake_at = null
-where id = ? and status = 'delegated';
+where id = ? and status = 'delegated'
+returning parent_id, parent_round, reports;
 
 -- name: flow_onward
 update or ignore executions
