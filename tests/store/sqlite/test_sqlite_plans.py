@@ -52,6 +52,7 @@ PLANS = {
         "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH p USING INTEGER PRIMARY KEY (rowid=?)",
     ],
+    "pick_claims": ["SCAN listed VIRTUAL TABLE INDEX 1:", "SEARCH e USING INTEGER PRIMARY KEY (rowid=?)"],
     "report_count_down": [BY_ROW],
     "report_release": [BY_ROW],
     "report_holder": [BY_ROW],

@@ -10,8 +10,7 @@ from msgspec.json import encode
 from holdfast.core.clock import MICROSECONDS
 from holdfast.core.error_record import ErrorRecord, type_name
 from holdfast.core.errors import ExecutionStrandedError
-from holdfast.store.sqlite import control, keys
-from holdfast.store.sqlite.rows import claim_of, inboxes_of
+from holdfast.store.sqlite import control, keys, picking
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import ExecutionClaim, Fired, Reaped
@@ -20,11 +19,9 @@ from holdfast.store.values import ExecutionClaim, Fired, Reaped
 def reclaim(tx: Tx, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
     """Lease again, one epoch later, what this worker still holds."""
     ids = json_ids(claim.row for claim in claims)
-    held = {row[0]: row for row in tx.db.execute(SQL["lease_anew"], (tx.now, ids, worker)).fetchall()}
-    inboxes = inboxes_of(tx.db.execute(SQL["pick_inboxes"], (ids,)).fetchall())
-    return [
-        claim_of(held[claim.row], inboxes.get(claim.row, ()), tx.now) if claim.row in held else None for claim in claims
-    ]
+    tx.db.execute(SQL["lease_anew"], (tx.now, ids, worker))
+    held = {claim.row: claim for claim in picking.claims_of(tx, worker, ids)}
+    return [held.get(claim.row) for claim in claims]
 
 
 def release(tx: Tx, worker: str, claims: Sequence[ExecutionClaim]) -> int:

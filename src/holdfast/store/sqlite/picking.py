@@ -109,11 +109,15 @@ def _lease(tx: Tx, worker: str, chosen: Sequence[int]) -> list[ExecutionClaim]:
     if not chosen:
         return []
     ids = json_ids(chosen)
-    leased = tx.db.execute(SQL["pick_lease"], (worker, tx.now, tx.now, ids)).fetchall()
+    tx.db.execute(SQL["pick_lease"], (worker, tx.now, tx.now, ids))
+    return claims_of(tx, worker, ids)
+
+
+def claims_of(tx: Tx, worker: str, ids: str) -> list[ExecutionClaim]:
+    """The claims of those of the rows that the worker holds, with their inboxes."""
     inboxes = inboxes_of(tx.db.execute(SQL["pick_inboxes"], (ids,)).fetchall())
-    empty = ()
-    by_row = {row[0]: row for row in leased}
-    return [claim_of(by_row[row], inboxes.get(row, empty), tx.now) for row in chosen]
+    held = tx.db.execute(SQL["pick_claims"], (ids, worker)).fetchall()
+    return [claim_of(row, inboxes.get(row[0], ()), tx.now) for row in held]
 
 
 def _next_due_seconds(tx: Tx, rooms: limits.Rooms) -> float | None:

@@ -32,8 +32,7 @@ def names_of(text: str | None) -> tuple[str, ...] | None:
 
 
 def claim_of(row: Row, inbox: tuple[Signal, ...], now: int) -> ExecutionClaim:
-    """A row as `pick_lease` returns it."""
-    awaits = row[16]
+    """A row as `pick_claims` returns it."""
     claim = ExecutionClaim(
         table=EXECUTIONS,
         row=row[0],
@@ -45,33 +44,34 @@ def claim_of(row: Row, inbox: tuple[Signal, ...], now: int) -> ExecutionClaim:
         queue=row[6],
         priority=row[7],
         attempt=row[8],
-        partition_key=row[9],
-        promise=row[10],
-        revision=row[11],
-        step=row[12],
-        state=row[13],
-        crashes=row[14],
-        digest=row[15],
-        awaits=None if awaits is None else tuple(json.loads(awaits)),
+        promise=row[9],
+        revision=row[10],
+        step=row[11],
+        state=row[12],
+        digest=row[13],
         inbox=inbox,
-        timed_out=row[17] == 1,
-        children_ready=row[18] == 1,
-        barrier_round=row[19],
-        next_child=row[20],
-        cancel_requested=row[21] == 1,
         picked_at_us=now,
     )
-    if row[22:] != _NOTHING_MORE:
-        _complete(claim, *row[22:])
+    more = row[14:]
+    if more != _NOTHING_MORE:
+        _complete(claim, *more)
     return claim
 
 
-# Of most machines: no parent, no journal, nothing asked or published.
-_NOTHING_MORE: Final = (None, None, 0, None, None, None, None)
+# Of what is new and asks for nothing special: the defaults of a claim.
+_NOTHING_MORE: Final = (None, 0, None, 0, 0, 0, 0, 0, None, None, 0, None, None, None, None)
 
 
 def _complete(
     claim: ExecutionClaim,
+    partition_key: str | None,
+    crashes: int,
+    awaits: str | None,
+    timed_out: int,
+    children_ready: int,
+    barrier_round: int,
+    next_child: int,
+    cancel_requested: int,
     parent: int | None,
     cancel_reason: str | None,
     journal_length: int,
@@ -80,10 +80,14 @@ def _complete(
     published: str | None,
     attributes: str | None,
 ) -> None:
+    claim.partition_key, claim.crashes, claim.awaits = partition_key, crashes, names_of(awaits)
+    claim.timed_out, claim.children_ready = timed_out == 1, children_ready == 1
+    claim.barrier_round, claim.next_child = barrier_round, next_child
+    claim.cancel_requested, claim.cancel_reason = cancel_requested == 1, cancel_reason
+    claim.journal_length, claim.idempotency_key = journal_length, idempotency_key
+    claim.beats, claim.published, claim.attributes = beats, published, attributes
     if parent is not None:
         claim.has_parent, claim.parent_row, claim.parent = True, parent, parent_bytes(claim.promise)
-    claim.cancel_reason, claim.journal_length, claim.idempotency_key = cancel_reason, journal_length, idempotency_key
-    claim.beats, claim.published, claim.attributes = beats, published, attributes
 
 
 def view_of(row: Row) -> ExecutionView:

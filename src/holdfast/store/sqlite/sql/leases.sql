@@ -1,9 +1,6 @@
 -- name: lease_anew
 update executions set lease_epoch = lease_epoch + 1, updated_at = ?
-where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?
-returning id, lease_epoch, kind, name, version, handler, queue, priority, attempt, partition_key, promise, revision,
-  step, state, crashes, digest, awaits, timed_out, children_ready, barrier_round, next_child, cancel_requested,
-  parent_id, cancel_reason, journal_length, idempotency_key, beats, published, attributes;
+where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?;
 
 -- name: lease_stirred
 select id from executions

@@ -21,10 +21,17 @@ order by eligible_at limit 1;
 update executions
 set status = 'executing', locked_by = ?, lease_epoch = lease_epoch + 1, started_at = coalesce(started_at, ?),
     updated_at = ?
-where id in (select value from json_each(?))
-returning id, lease_epoch, kind, name, version, handler, queue, priority, attempt, partition_key, promise, revision,
-  step, state, crashes, digest, awaits, timed_out, children_ready, barrier_round, next_child, cancel_requested,
-  parent_id, cancel_reason, journal_length, idempotency_key, beats, published, attributes;
+where id in (select value from json_each(?));
+
+-- What a claim is made of, of those of the rows that the worker holds, in the order asked for. Read after the update:
+-- `returning` would keep every row in a table of its own first.
+-- name: pick_claims
+select e.id, e.lease_epoch, e.kind, e.name, e.version, e.handler, e.queue, e.priority, e.attempt, e.promise, e.revision,
+  e.step, e.state, e.digest, e.partition_key, e.crashes, e.awaits, e.timed_out, e.children_ready, e.barrier_round,
+  e.next_child, e.cancel_requested, e.parent_id, e.cancel_reason, e.journal_length, e.idempotency_key, e.beats,
+  e.published, e.attributes
+from json_each(?) listed cross join executions e on e.id = listed.value
+where +e.status = 'executing' and +e.locked_by = ?;
 
 -- name: pick_inboxes
 select target_id, id, name, payload, kind from signals
