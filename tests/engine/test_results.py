@@ -110,7 +110,7 @@ async def test_closing_tells_who_still_waits_in_a_type_of_its_own(stores: Stores
 async def test_polling_backs_off(stores: Stores, results: Results) -> None:
     await stores.store.insert([row("a", delay=1000)])
     future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-    results._waiters[promise_of("a")].add(future)
+    results._waiters[promise_of("a")] = [future]
     waits = [await results.run_once() for _ in range(7)]
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
@@ -120,7 +120,7 @@ async def test_a_pass_that_leaves_nobody_waiting_pauses_for_nobody(stores: Store
     hand = await Hand(stores.store).start()
     await hand.apply(await hand.take(row("a")), done("5"))
     future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-    results._waiters[promise_of("a")].add(future)
+    results._waiters[promise_of("a")] = [future]
     assert await results.run_once() is None
     assert future.result().result == "5"
 

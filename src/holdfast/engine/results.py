@@ -8,8 +8,6 @@ run that goes on as another waits for that one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import defaultdict
 
 from msgspec import Struct
 
@@ -22,10 +20,11 @@ from holdfast.store.values import Topic
 
 FIRST_POLL_SECONDS = 0.05
 LAST_POLL_SECONDS = 1.0
+TOLD_SECONDS = 0.05  # between two passes while a worker of this process tells what ends
 READ_SHARE = 5  # a pass waits this many times as long as its read took: many waiters never drown the store
 
 
-class Ending(Struct, frozen=True):
+class Ending(Struct, frozen=True, gc=False):
     """How an execution ended, or that it is stranded; None as status: there is no such execution."""
 
     status: Status | None
@@ -39,33 +38,48 @@ class Results(Service):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
-        self._waiters: defaultdict[bytes, set[asyncio.Future[Ending]]] = defaultdict(set)
+        self._waiters: dict[bytes, list[asyncio.Future[Ending]]] = {}
         self._followed: dict[bytes, bytes] = {}  # by what is waited for: the run that it is now
         self._ear: Ear | None = None
         self._armed_at = float("-inf")
         self._poll_seconds = FIRST_POLL_SECONDS
+        self._was_told = False  # by a worker of this process, since the last pass
 
     async def wait(self, promise: bytes) -> Ending:
         """Until it has ended, is stranded, or turns out not to exist."""
-        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        self._waiters[promise].add(future)
-        if self._task is None:
-            await self.start()
-        self._poll_seconds = FIRST_POLL_SECONDS
-        self.wake()
+        future = self.expect(promise)
         try:
             return await future
-        finally:
-            futures = self._waiters.get(promise)
-            if futures is not None:
-                futures.discard(future)
-                if not futures:
-                    del self._waiters[promise]
-                    self._followed.pop(promise, None)
+        except BaseException:
+            self.give_up(promise, future)
+            raise
+
+    def expect(self, promise: bytes) -> asyncio.Future[Ending]:
+        """`wait` as a future. Who does not wait for it any more must `give_up`."""
+        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        futures = self._waiters.get(promise)
+        if futures is None:
+            self._waiters[promise] = [future]
+        else:
+            futures.append(future)
+        if self._task is None:
+            self.begin()
+        self._poll_seconds = FIRST_POLL_SECONDS
+        self._woken.set()
+        return future
+
+    def give_up(self, promise: bytes, future: asyncio.Future[Ending]) -> None:
+        futures = self._waiters.get(promise)
+        if futures is not None and future in futures:
+            futures.remove(future)
+            if not futures:
+                del self._waiters[promise]
+                self._followed.pop(promise, None)
 
     def ended(self, promise: bytes, status: Status, result: str | None, error: str | None) -> None:
         """Told by a worker of this process, in the turn of the loop in which the commit became durable."""
-        if promise in self._followed.values():
+        self._was_told = True
+        if self._followed and promise in self._followed.values():
             self.wake()
         if promise in self._waiters and promise not in self._followed:
             # A failed run may have been retried; then only the ledger knows what it is now.
@@ -75,6 +89,7 @@ class Results(Service):
         if not self._waiters:
             return None
         await self._listen()
+        self._was_told = False
         loop = asyncio.get_running_loop()
         began = loop.time()
         promises = list(self._waiters)
@@ -94,7 +109,11 @@ class Results(Service):
             return 0.0
         if not some_live:  # who comes next, as in a loop over handles, is not to wait for the pause below
             return None
-        await asyncio.sleep((loop.time() - began) * READ_SHARE)
+        pause = (loop.time() - began) * READ_SHARE
+        await asyncio.sleep(pause)
+        if self._was_told and not self._followed:
+            # Most hints are this process's own then, of ends that it was told of: not each is worth a read.
+            await asyncio.sleep(TOLD_SECONDS - pause)
         if not self._waiters:
             return None
         delay = self._poll_seconds
@@ -129,6 +148,7 @@ class Results(Service):
             self.wake()
 
     def _settle(self, promise: bytes, ending: Ending) -> None:
-        for future in self._waiters.get(promise, ()):
-            with contextlib.suppress(asyncio.InvalidStateError):
+        self._followed.pop(promise, None)
+        for future in self._waiters.pop(promise, ()):
+            if not future.done():
                 future.set_result(ending)

@@ -54,6 +54,9 @@ class Service(ABC):
         self._woken.set()
 
     async def start(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._loop(), name=f"holdfast-{self.name}")
 

@@ -38,6 +38,11 @@ class Connection:
     async def results(self) -> Results:
         return (await self._open()).results
 
+    def results_here(self) -> Results | None:
+        """Those of this loop, where it has them open."""
+        opened = self._opened.get(asyncio.get_running_loop())
+        return None if opened is None else opened.results
+
     def forget(self) -> None:
         """The next use opens another ledger. What is open must be closed first."""
         self._forget_closed_loops()

@@ -46,17 +46,21 @@ class Collision(Struct, frozen=True):
 class Handle(Generic[ResultT]):
     """Made by `start`, or by `app.handle` from an id, a prefix of one, or a key."""
 
-    def __init__(self, connection: Connection, target: PromiseId | IdQuery, *, name: str, result: object = Any) -> None:
+    __slots__ = ("__weakref__", "_connection", "_name", "_result_type", "_target")
+
+    def __init__(
+        self, connection: Connection, target: PromiseId | bytes | IdQuery, *, name: str, result: object = Any
+    ) -> None:
         self._connection = connection
-        self._target = target
+        self._target: bytes | IdQuery = target.to_bytes() if isinstance(target, PromiseId) else target
         self._name = name
         self._result_type = result
 
     @property
     def id(self) -> PromiseId:
         """The id of the execution that this handle was made for."""
-        if isinstance(self._target, PromiseId):
-            return self._target
+        if isinstance(self._target, bytes):
+            return PromiseId.from_bytes(self._target)
         raise InvalidArgumentError(f"the prefix {self._target} is not resolved yet; await handle.resolve() first")
 
     @property
@@ -65,16 +69,17 @@ class Handle(Generic[ResultT]):
         return self.id.label(self._name) if self._name else self.id.short
 
     def __repr__(self) -> str:
-        return f"<Handle {self.label if isinstance(self._target, PromiseId) else self._target}>"
+        return f"<Handle {self.label if isinstance(self._target, bytes) else self._target}>"
 
     async def resolve(self) -> PromiseId:
         """The whole id; `AmbiguousIdError` or `NotFoundError` where the prefix does not name exactly one."""
         if isinstance(self._target, IdQuery):
             views = await (await self._connection.store()).find(self._target)
             found = [(PromiseId.from_bytes(view.promise), view.name) for view in views]
-            self._target = resolve(self._target, found)
-            self._name = dict(found)[self._target]
-        return self._target
+            promise = resolve(self._target, found)
+            self._target, self._name = promise.to_bytes(), dict(found)[promise]
+            return promise
+        return PromiseId.from_bytes(self._target)
 
     async def describe(self) -> ExecutionView:
         """Everything the ledger says of it now."""
@@ -111,13 +116,21 @@ class Handle(Generic[ResultT]):
         Raises `ExecutionFailedError`, `ExecutionCancelledError` or `ExecutionStrandedError`, and `TimeoutError`
         after `timeout`, which leaves the execution alone.
         """
-        promise = await self.resolve()
+        target = self._target
+        promise = target if isinstance(target, bytes) else (await self.resolve()).to_bytes()
+        results = self._connection.results_here() or await self._connection.results()
         if timeout is None:
-            ending = await (await self._connection.results()).wait(promise.to_bytes())
+            future = results.expect(promise)  # as `wait` does, with one coroutine less for each of many waiters
+            try:
+                ending = await future
+            except BaseException:
+                results.give_up(promise, future)
+                raise
         else:
             async with asyncio.timeout(seconds(timeout, name="timeout")):
-                ending = await (await self._connection.results()).wait(promise.to_bytes())
-        self._raise_unless_done(ending)
+                ending = await results.wait(promise)
+        if ending.status is not Status.DONE:
+            self._raise_unless_done(ending)
         return codec_for(self._result_type if as_type is None else as_type).decode(ending.result or "null")
 
     def _raise_unless_done(self, ending: Ending) -> None:

@@ -90,4 +90,4 @@ class Starting:
         return self._handle(inserted.promise)
 
     def _handle(self, promise: bytes) -> Handle[Any]:
-        return Handle(self._connection, PromiseId.from_bytes(promise), name=self._name, result=self._result)
+        return Handle(self._connection, promise, name=self._name, result=self._result)
