@@ -8,7 +8,7 @@ children, successors, delivered signals, barriers, reports, the re-check at park
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.batches import BATCH_EFFECTS, BatchEffect
@@ -47,14 +47,21 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
     alone = keeping.keep_one(tx, worker, commits[0]) if len(commits) == 1 else None
     if alone is not None:
         return _flush_alone(tx, commits[0], alone)
-    kept = keeping.keep(tx, worker, commits) if len(commits) > 1 else {}
-    rest = [commit.claim.row for commit in commits if id(commit) not in kept]
+    kept = keeping.keep(tx, worker, commits) if len(commits) > 1 else None
+    if kept is not None and len(kept.commits) == len(commits) and not kept.has_collations:
+        if kept.ended:
+            tx.ended = True
+            clear_inboxes(tx, kept.ended)
+        _count_inboxes(tx, kept.live)
+        return Flushed(kept.receipts, at_us=tx.now)
+    written = {} if kept is None else {id(c): r for c, r in zip(kept.commits, kept.receipts, strict=True)}
+    rest = [commit.claim.row for commit in commits if id(commit) not in written]
     fences = _fences(tx, worker, rest) if rest else {}
     batch = _Batch(tx)
     for commit in commits:
         fence = fences.get(commit.claim.row)
-        if id(commit) in kept:
-            batch.add_kept(commit, kept[id(commit)])
+        if id(commit) in written:
+            batch.add_kept(commit, written[id(commit)])
         elif fence is None or fence[1] != commit.claim.epoch:
             batch.receipts.append(Receipt(False))
         else:
@@ -258,7 +265,7 @@ class _Batch:
             self.woke |= keys.drop(tx, self._dropped_keys)
         if self._items:
             batching.apply(tx, self._items)
-        self._count_inboxes()
+        _count_inboxes(tx, self._live)
 
     def _collate(self) -> None:
         others, self.tx.work = self.tx.work, False
@@ -274,15 +281,6 @@ class _Batch:
                 self._live.pop(row, None)
         self.woke |= self.tx.work  # messages were published
         self.tx.work |= others
-
-    def _count_inboxes(self) -> None:
-        db, live = self.tx.db, self._live
-        if len(live) == 1:
-            ((row, receipt),) = live.items()
-            receipt.inbox_count = db.execute(SQL["inbox_count"], (row,)).fetchone()[0]
-        elif live:
-            for row, count in db.execute(SQL["inbox_counts"], (json_ids(live),)):
-                live[row].inbox_count = count
 
     def _spawn(self, receipt: Receipt, fence: Row, spawn: SpawnExecutions) -> None:
         """Insert the children and open the barrier on those that are really there (seed section 11)."""
@@ -330,6 +328,15 @@ class _Batch:
                 signalling.wake(tx, row)
                 woken.append(row)
         return woken
+
+
+def _count_inboxes(tx: Tx, live: Mapping[int, Receipt]) -> None:
+    if len(live) == 1:
+        ((row, receipt),) = live.items()
+        receipt.inbox_count = tx.db.execute(SQL["inbox_count"], (row,)).fetchone()[0]
+    elif live:
+        for row, count in tx.db.execute(SQL["inbox_counts"], (json_ids(live),)):
+            live[row].inbox_count = count
 
 
 def clear_inboxes(tx: Tx, rows: Sequence[int]) -> None:

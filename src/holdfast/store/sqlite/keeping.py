@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final
 
 from holdfast.core.status import TERMINAL, Status
-from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit
+from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit
 from holdfast.store.flows import Collate
 from holdfast.store.sqlite.own_row import OwnRows
 from holdfast.store.sqlite.rows import Row
@@ -38,20 +38,65 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     return Receipt(True, _EXECUTING, inbox_count=kept[0])
 
 
-def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> dict[int, Receipt]:
-    """Write those that are plain, all or none: the receipts of what was written, by the identity of the commit."""
-    plain = [commit for commit in commits if _is_plain(commit)]
-    if not plain or not _write_rows(tx, worker, plain):
-        return {}
-    segments = [
-        (commit.claim.row, effect.first, effect.count, effect.body)
-        for commit in plain
-        for effect in commit.effects[1:]
-        if type(effect) is AppendJournal
-    ]
+class Kept:
+    """The commits that `keep` has written, and what is left to do for them: `live` rows have an inbox to be counted."""
+
+    __slots__ = ("commits", "ended", "has_collations", "live", "receipts")
+
+    def __init__(self) -> None:
+        self.commits: list[Commit] = []
+        self.receipts: list[Receipt] = []
+        self.live: dict[int, Receipt] = {}
+        self.ended: list[int] = []
+        self.has_collations = False
+
+
+def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
+    """Write those that are plain, all or none: None if one of them is not held, or is asked to stop.
+
+    Looked at before anything is written: undoing a part of a transaction would cost more than all of it.
+    """
+    kept = Kept()
+    segments: list[Row] = []
+    by_epoch: dict[int, list[int]] = {}
+    alike: dict[tuple[int, str | None], list[int]] = {}
+    apart = OwnRows()
+    for commit in commits:
+        if not _is_plain(commit):
+            continue
+        claim, effects, row, added = commit.claim, commit.effects, commit.claim.row, 0
+        advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
+        if len(effects) > 1:
+            effect = effects[1]
+            if type(effect) is AppendJournal:
+                added = effect.count
+                segments.append((row, effect.first, added, effect.body))
+            else:
+                kept.has_collations = True
+        receipt = Receipt(True, advance.status)
+        kept.commits.append(commit)
+        kept.receipts.append(receipt)
+        if claim.epoch in by_epoch:
+            by_epoch[claim.epoch].append(row)
+        else:
+            by_epoch[claim.epoch] = [row]
+        if advance.status is _EXECUTING:
+            kept.live[row] = receipt
+        else:
+            kept.ended.append(row)
+        if advance is GO_ON or (advance.status is _EXECUTING and advance.state is None and not advance.attempt):
+            alike.setdefault((added, advance.step), []).append(row)
+        else:
+            apart.add(advance.status, 0.0, advance, row, tx.now, added)
+    for epoch, rows in by_epoch.items():
+        if tx.db.execute(SQL["flush_held"], (json_ids(rows), worker, epoch)).fetchone()[0] != len(rows):
+            return None
+    for (added, step), rows in alike.items():
+        tx.db.execute(SQL["flush_keep_alike"], (step, added, tx.now, json_ids(rows)))
+    apart.write(tx.db)
     if segments:
         append_segments(tx, segments)
-    return {id(commit): Receipt(True, commit.effects[0].status) for commit in plain}  # type: ignore[union-attr]
+    return kept
 
 
 def append_segments(tx: Tx, segments: Sequence[Row]) -> None:
@@ -72,15 +117,16 @@ def is_collation(commit: Commit) -> bool:
 
 def _is_plain(commit: Commit) -> bool:
     """Whether it keeps its lease or ends, and asks for at most a segment of its journal or a step of a flow."""
-    advance, *others = commit.effects
-    if type(advance) is not AdvanceExecution or len(others) > 1:
+    effects = commit.effects
+    advance = effects[0]
+    if type(advance) is not AdvanceExecution or len(effects) > 2:
         return False
-    if (
-        others
-        and type(others[0]) is not AppendJournal
-        and not (type(others[0]) is Collate and advance.status is _EXECUTING)
-    ):
-        return False
+    if len(effects) == 2:
+        other = type(effects[1])
+        if other is not AppendJournal and not (other is Collate and advance.status is _EXECUTING):
+            return False
+    if advance is GO_ON:
+        return True
     if advance.status is _EXECUTING:
         if not advance.progress or advance.error is not None or advance.awaits is not None:
             return False
@@ -92,31 +138,6 @@ def _is_plain(commit: Commit) -> bool:
         and advance.published is None
         and advance.attributes is None
     )
-
-
-def _write_rows(tx: Tx, worker: str, commits: Sequence[Commit]) -> bool:
-    """All of them, or none: False if one of them is not held, or is asked to stop.
-
-    Looked at before anything is written: undoing a part of a transaction would cost more than all of it.
-    """
-    by_epoch: dict[int, list[int]] = {}
-    alike: dict[tuple[int, str | None], list[int]] = {}
-    apart = OwnRows()
-    for commit in commits:
-        claim, advance = commit.claim, commit.effects[0]
-        assert type(advance) is AdvanceExecution
-        by_epoch.setdefault(claim.epoch, []).append(claim.row)
-        if advance.status is _EXECUTING and advance.state is None and not advance.attempt:
-            alike.setdefault((_added(commit), advance.step), []).append(claim.row)
-        else:
-            apart.add(advance.status, 0.0, advance, claim.row, tx.now, _added(commit))
-    for epoch, rows in by_epoch.items():
-        if tx.db.execute(SQL["flush_held"], (json_ids(rows), worker, epoch)).fetchone()[0] != len(rows):
-            return False
-    for (added, step), rows in alike.items():
-        tx.db.execute(SQL["flush_keep_alike"], (step, added, tx.now, json_ids(rows)))
-    apart.write(tx.db)
-    return True
 
 
 def _is_end(commit: Commit) -> bool:
