@@ -39,8 +39,7 @@ set step = coalesce(?, step), state = coalesce(?, state), error = null, attempt 
     crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
     journal_length = journal_length + ?, updated_at = ?
 where id = ? and +status = 'executing' and +locked_by = ? and lease_epoch = ?
-  and cancel_requested = 0 and paused = 0
-returning (select count(*) from signals where target_id = executions.id);
+  and cancel_requested = 0 and paused = 0;
 
 -- Kept leases of rows that change in nothing else.
 -- name: flush_keep_alike
