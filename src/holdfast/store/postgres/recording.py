@@ -56,16 +56,22 @@ class Recording(Ledger):
 
     async def _read_records(
         self, connection: Connection, take: Callable[[Sequence[Record]], None], within: tuple[bytes, bytes] | None
-    ) -> None:
+    ) -> list[type[OwnedRecord]]:
+        """What has rows of its own: of most ledgers a few tables, and asking for each costs a plan."""
         suffix, bounds = ("", ()) if within is None else ("_tree", within)
         statement = self._record_sql(f"records_executions{suffix}", ExecutionRecord)
         await _hand_over(connection, statement, bounds, _execution, take)
-        for record in OWNED:
+        asked = ", ".join(self._record_sql("records_filled", record) for record in OWNED)
+        found = await connection.fetchrow(f"select {asked}")
+        assert found is not None
+        filled = [record for record in OWNED if found[TABLES[record].name]]
+        for record in filled:
             statement = self._record_sql(f"records_owned{suffix}", record, prefix="t.")
             await _hand_over(connection, statement, bounds, _owned_reader(record), take)
         for shared in SHARED if within is None else ():
             statement = self._record_sql("records_shared", shared)
             await _hand_over(connection, statement, (), _shared_reader(shared), take)
+        return filled
 
     async def write_records(
         self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False, replace: bool = False
@@ -87,9 +93,8 @@ class Recording(Ledger):
             self._connections.any("audit the ledger") as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            await self._read_records(connection, take, None)
             orphans: dict[str, int] = {}
-            for record in OWNED:
+            for record in await self._read_records(connection, take, None):
                 count: int = await connection.fetchval(self._record_sql("records_orphans", record))
                 if count:
                     orphans[TABLES[record].name] = count

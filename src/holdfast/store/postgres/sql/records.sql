@@ -77,6 +77,10 @@ select {schema}.wake_1('work')
 -- name: records_orphans
 select count(*) from {schema}.{table} t where not exists (select from {schema}.executions e where e.id = t.{owner})
 
+-- What is asked of several tables at once.
+-- name: records_filled
+exists (select from {schema}.{table}) as {table}
+
 -- name: records_workers
 select id from {schema}.workers
 
