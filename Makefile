@@ -14,6 +14,8 @@ ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+# Images of Python often set it; then each program that a test starts compiles Holdfast anew, for a second.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +45,7 @@ test-browser: $(READY) ## the dashboard in a real Chromium (as root it is instal
 	    && command -v $${HOLDFAST_CHROMIUM:-chromium} >/dev/null \
 	    || { echo 'THE DASHBOARD WAS NOT TESTED: chromium could not be installed; see the errors above.' >&2; exit 1; }; \
 	fi
-	@if command -v $${HOLDFAST_CHROMIUM:-chromium} >/dev/null; then $(BIN)/pytest tests/browser $(ARGS); else \
+	@if command -v $${HOLDFAST_CHROMIUM:-chromium} >/dev/null; then $(BIN)/pytest -n 2 tests/browser $(ARGS); else \
 	  echo '######################################################################' >&2; \
 	  echo '# THE DASHBOARD WAS NOT TESTED: there is no chromium, and only root  #' >&2; \
 	  echo '# can install it. Install it (as root: apt install chromium), or     #' >&2; \
