@@ -21,8 +21,10 @@ from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Receipt
 
 _EXECUTING: Final = Status.EXECUTING
-SEGMENTS_A_STATEMENT: Final = 16
-_APPEND_MANY: Final = SQL["flush_journal"].rstrip(";") + ", (?, ?, ?, ?)" * (SEGMENTS_A_STATEMENT - 1)
+# How many segments one statement takes, by statement: fewer statements are faster, and hand over Python's lock less.
+_APPENDS: Final = tuple(
+    (many, SQL["flush_journal"].rstrip(";") + ", (?, ?, ?, ?)" * (many - 1)) for many in (64, 16, 4, 1)
+)
 
 
 def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
@@ -103,12 +105,11 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
 
 def append_segments(tx: Tx, segments: Sequence[Row]) -> None:
     """Into the journals; several rows a statement, where there are several."""
-    whole = len(segments) // SEGMENTS_A_STATEMENT * SEGMENTS_A_STATEMENT
-    for first in range(0, whole, SEGMENTS_A_STATEMENT):
-        together = chain.from_iterable(segments[first : first + SEGMENTS_A_STATEMENT])
-        tx.db.execute(_APPEND_MANY, tuple(together))
-    for segment in segments[whole:]:
-        tx.db.execute(SQL["flush_journal"], segment)
+    first = 0
+    for many, statement in _APPENDS:
+        while len(segments) - first >= many:
+            tx.db.execute(statement, tuple(chain.from_iterable(segments[first : first + many])))
+            first += many
 
 
 def is_collation(commit: Commit) -> bool:
