@@ -20,11 +20,14 @@ from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.looking import Looking
 from holdfast.models.flow.message import job_of, read_message
 from holdfast.models.flow.outcome import Outcome, read_outcome
-from holdfast.store.effects import AdvanceExecution, Effect
+from holdfast.store.effects import GO_ON, AdvanceExecution, Effect
 from holdfast.store.flows import CLOSE, LEG1, LEG2, WORK, Collate, Look, LookKey
 from holdfast.store.values import Collated, ExecutionClaim, Receipt
 
-_STAYS: Final = {step: AdvanceExecution(status=Status.EXECUTING, step=step) for step in (None, LEG1, WORK, LEG2, CLOSE)}
+_STAYS: Final[dict[str | None, AdvanceExecution]] = {
+    None: GO_ON,
+    **{step: AdvanceExecution(status=Status.EXECUTING, step=step) for step in (LEG1, WORK, LEG2, CLOSE)},
+}
 
 
 class LeaseLost(Exception):  # noqa: N818

@@ -124,7 +124,7 @@ class Transition(Steps):
         decision = receive_leg1(self._node.name, self._ledger, record=self._record, job=self._phase)
         match decision:
             case RunLeg1():
-                entered = await self._commit(stay(LEG1), add=LEG1_ATTEMPTS.weight)
+                entered = await self._commit(stay(None), add=LEG1_ATTEMPTS.weight)
                 if entered.ledger != decision.activity.value:  # there was more on it than was known
                     raise LookAgain
                 if self._is_cancelled:

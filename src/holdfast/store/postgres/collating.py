@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit
-from holdfast.store.flows import Arrival, Collate, OpenJob
-from holdfast.store.postgres.columns import Column, execution_columns, insertion_order, unset
+from holdfast.store.flows import Arrival, Collate, OpenJob, Settle
+from holdfast.store.postgres.columns import Column, execution_columns, insertion_order, sparse, unset
 from holdfast.store.postgres.rows import Row
 from holdfast.store.values import Collated, NewExecution, Receipt
 
@@ -73,21 +73,21 @@ class Collation:
             [position for position, _, _ in self.steps],
             [job for _, job, _ in self.steps],
             [effect.activity for effect in effects],
-            [effect.dimension for effect in effects],
+            sparse([effect.dimension for effect in effects]),
             [effect.guid for effect in effects],
-            self._waves(),
-            [effect.add for effect in effects],
-            [effect.mark for effect in effects],
-            [effect.guid_add for effect in effects],
+            sparse(self._waves()),
+            sparse([effect.add for effect in effects]),
+            sparse([effect.mark for effect in effects]),
+            sparse([effect.guid_add for effect in effects]),
             unset([effect.response for effect in effects]),
             unset([effect.failure for effect in effects]),
-            [effect.settle is not None for effect in effects],
-            [0 if effect.settle is None else effect.settle.threshold for effect in effects],
+            sparse([effect.settle is not None and moves_semaphore(effect.settle) for effect in effects]),
+            sparse([0 if effect.settle is None else effect.settle.threshold for effect in effects]),
             unset([None if end is None else end.status.value for end in ends]),
             unset([None if end is None else end.result for end in ends]),
             unset([None if end is None else end.error for end in ends]),
             unset([effect.awaits for effect in effects]),
-            [effect.acknowledge for effect in effects],
+            sparse([effect.acknowledge for effect in effects]),
             [position for position, _, _ in self._arrivals],
             [arrival.activity for arrival in arrivals],
             [arrival.dimension for arrival in arrivals],
@@ -108,8 +108,8 @@ class Collation:
         waves = []
         for _, job, effect in self.steps:
             key = (job, effect.activity, effect.dimension)
-            seen[key] = seen.get(key, 0) + 1
-            waves.append(seen[key])
+            wave = seen[key] = seen.get(key, -1) + 1
+            waves.append(wave)
         return waves
 
     def read(self, answer: Row, order: Sequence[int], receipts: Sequence[Receipt]) -> None:
@@ -126,3 +126,8 @@ class Collation:
                     receipt.status = Status.DONE
         for position in answer["routed"] or ():
             receipts[order[position - 1]].status = Status.RUNNABLE
+
+
+def moves_semaphore(settle: Settle) -> bool:
+    """Not if one child takes the place of its parent: that leaves the job's semaphore as it is, above 0 (9.2)."""
+    return settle.threshold != 0 or len(settle.children) != 1 or bool(settle.arrivals)

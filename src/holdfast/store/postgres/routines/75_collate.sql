@@ -4,6 +4,7 @@
 --   flow_lock_1    the rows that such commits touch, for a flush that goes through flush_1 and then collate_1
 --   collate_1      the steps themselves, of the commits whose fence held
 --
+-- What is the same in all steps of a flush may be left out: a column that is all 0, false or '' is an empty array.
 -- Locks come in one order everywhere: executions by id, activities and guids by key, semaphores of jobs by id, then
 -- those of their joins. Semaphores and joins may move several times in one flush; a running sum says by whom the
 -- threshold was reached, as if each had moved alone.
@@ -44,7 +45,8 @@ declare
   v_only int[];
   v_published int[];
   v_met int[];  -- children whose promise had a row already
-  v_jobs bigint[];
+  v_jobs bigint[] := '{}';  -- whose semaphores move
+  v_parents bigint[];
   v_paused bigint[];
   v_gone bigint[];
   v_ended bigint[];
@@ -63,12 +65,13 @@ begin
 
   -- The activities' ledgers. Two GUIDs of one instance come in waves, for a statement writes a row once. What an insert
   -- returns is in the order of what it was given: so no join is needed to see whose it is.
-  for v_wave in 1 .. coalesce((select max(w) from unnest(p_wave) w), 0) loop
+  for v_wave in 0 .. case when p_ord = '{}' then -1 else coalesce((select max(w) from unnest(p_wave) w), 0) end loop
     with given as materialized (
-      select c.at::int as at, c.job, c.activity, c.dimension, c.step_add + c.mark as weight
+      select c.at::int as at, c.job, c.activity, coalesce(c.dimension, '') as dimension,
+        coalesce(c.step_add, 0) + coalesce(c.mark, 0) as weight
       from unnest(p_ord, p_job, p_activity, p_dimension, p_add, p_mark, p_wave)
         with ordinality c(ord, job, activity, dimension, step_add, mark, wave, at)
-      where c.wave = v_wave and (c.step_add <> 0 or c.mark <> 0) and c.ord <> all (v_fenced)
+      where coalesce(c.wave, 0) = v_wave and (c.step_add <> 0 or c.mark <> 0) and c.ord <> all (v_fenced)
       order by c.job, c.activity, c.dimension
     ), counted as (
       insert into {schema}.activities as a (job_id, activity, dimension, ledger)
@@ -89,48 +92,53 @@ begin
       v_ledger[v.places[v_at]] := v.ledgers[v_at];
     end loop;
   end loop;
-  if exists (select from unnest(p_add, p_mark) c(step_add, mark) where c.step_add = 0 and c.mark = 0) then
+  if exists (
+    select from unnest(p_ord, p_add, p_mark) c(ord, step_add, mark)
+    where coalesce(c.step_add, 0) = 0 and coalesce(c.mark, 0) = 0) then
     for v in
       select c.at::int as at, a.ledger
       from unnest(p_ord, p_job, p_activity, p_dimension, p_add, p_mark)
         with ordinality c(ord, job, activity, dimension, step_add, mark, at)
-      join {schema}.activities a on a.job_id = c.job and a.activity = c.activity and a.dimension = c.dimension
-      where c.step_add = 0 and c.mark = 0 and c.ord <> all (v_fenced)
+      join {schema}.activities a
+        on a.job_id = c.job and a.activity = c.activity and a.dimension = coalesce(c.dimension, '')
+      where coalesce(c.step_add, 0) = 0 and coalesce(c.mark, 0) = 0 and c.ord <> all (v_fenced)
     loop
       v_ledger[v.at] := v.ledger;
     end loop;
   end if;
 
   -- The GUIDs' ledgers; a new one has its ordinal from the activity's Leg2 entries (ruling A3).
-  with given as materialized (
-    select c.at::int as at, c.job, c.guid, c.activity, c.dimension, c.guid_add, c.response,
-      case when c.step_add = 1 then (v_ledger[c.at] % 100000000)::int else 0 end as ordinal
-    from unnest(p_ord, p_job, p_guid, p_activity, p_dimension, p_add, p_guid_add, p_response)
-      with ordinality c(ord, job, guid, activity, dimension, step_add, guid_add, response, at)
-    where c.guid_add <> 0 and c.ord <> all (v_fenced)
-    order by c.job, c.guid
-  ), counted as (
-    insert into {schema}.guids as g (job_id, guid, activity, dimension, ordinal, ledger, response)
-    select job, guid, activity, dimension, ordinal, guid_add, response from given
-    on conflict (job_id, guid) do update
-      set ledger = g.ledger + excluded.ledger, response = coalesce(excluded.response, g.response)
-    returning g.guid, g.ordinal, g.ledger
-  )
-  select (select array_agg(g.at) from given g) as places, (select array_agg(g.guid) from given g) as guids,
-    (select array_agg(c.guid) from counted c) as found, (select array_agg(c.ordinal) from counted c) as ordinals,
-    (select array_agg(c.ledger) from counted c) as ledgers
-  into v;
-  if v.guids is distinct from v.found then
-    raise exception 'the ledgers of GUIDs came back in another order';
+  if p_guid_add <> '{}' then
+    with given as materialized (
+      select c.at::int as at, c.job, c.guid, c.activity, coalesce(c.dimension, '') as dimension, c.guid_add, c.response,
+        case when c.step_add = 1 then (v_ledger[c.at] % 100000000)::int else 0 end as ordinal
+      from unnest(p_ord, p_job, p_guid, p_activity, p_dimension, p_add, p_guid_add, p_response)
+        with ordinality c(ord, job, guid, activity, dimension, step_add, guid_add, response, at)
+      where c.guid_add <> 0 and c.ord <> all (v_fenced)
+      order by c.job, c.guid
+    ), counted as (
+      insert into {schema}.guids as g (job_id, guid, activity, dimension, ordinal, ledger, response)
+      select job, guid, activity, dimension, ordinal, guid_add, response from given
+      on conflict (job_id, guid) do update
+        set ledger = g.ledger + excluded.ledger, response = coalesce(excluded.response, g.response)
+      returning g.guid, g.ordinal, g.ledger
+    )
+    select (select array_agg(g.at) from given g) as places, (select array_agg(g.guid) from given g) as guids,
+      (select array_agg(c.guid) from counted c) as found, (select array_agg(c.ordinal) from counted c) as ordinals,
+      (select array_agg(c.ledger) from counted c) as ledgers
+    into v;
+    if v.guids is distinct from v.found then
+      raise exception 'the ledgers of GUIDs came back in another order';
+    end if;
+    for v_at in 1 .. coalesce(cardinality(v.places), 0) loop
+      v_ordinal[v.places[v_at]] := v.ordinals[v_at];
+      v_guid_ledger[v.places[v_at]] := v.ledgers[v_at];
+    end loop;
   end if;
-  for v_at in 1 .. coalesce(cardinality(v.places), 0) loop
-    v_ordinal[v.places[v_at]] := v.ordinals[v_at];
-    v_guid_ledger[v.places[v_at]] := v.ledgers[v_at];
-  end loop;
 
   if cardinality(p_failure) > 0 then
     insert into {schema}.failures (job_id, guid, activity, dimension, error)
-    select c.job, c.guid, c.activity, c.dimension, c.failure
+    select c.job, c.guid, c.activity, coalesce(c.dimension, ''), c.failure
     from unnest(p_ord, p_job, p_guid, p_activity, p_dimension, p_failure)
       c(ord, job, guid, activity, dimension, failure)
     where c.failure is not null and c.ord <> all (v_fenced)
@@ -145,11 +153,13 @@ begin
     update {schema}.executions set cleans_up = true
     where id in (select p_id[o] from unnest(p_open_ord) o where o <> all (v_fenced));
   end if;
-  v_jobs := array(
-    select distinct c.job from unnest(p_ord, p_job, p_settles) c(ord, job, settles)
-    where c.settles and c.ord <> all (v_fenced) order by 1);
-  perform from {schema}.semaphores s
-  where s.job_id = any (v_jobs) and s.activity = '' and s.dimension = '' order by s.job_id for update;
+  if true = any (p_settles) then
+    v_jobs := array(
+      select distinct c.job from unnest(p_ord, p_job, p_settles) c(ord, job, settles)
+      where c.settles and c.ord <> all (v_fenced) order by 1);
+    perform from {schema}.semaphores s
+    where s.job_id = any (v_jobs) and s.activity = '' and s.dimension = '' order by s.job_id for update;
+  end if;
 
   if p_arrival_ord <> '{}' then
     for v in
@@ -216,14 +226,13 @@ begin
     v_only := array(select o from unnest(v_only) o where o <> all (v.children));
   end if;
   if v_only <> '{}' then
+    v_parents := array(
+      select coalesce(c.job, p_id[o.ord]) from unnest(p_child_ord) with ordinality o(ord, at)
+      left join unnest(p_ord, p_job) c(ord, job) on c.ord = o.ord order by o.at);
     v_met := array(select i.ord from {schema}.insert_1(
       p_promise, p_kind, p_name, p_version, p_handler, p_first_step, p_first_state, p_input_hash, p_queue, p_priority,
       p_partition_key, p_start_delay, p_at, p_unique_key, p_unique_scope, p_child_digest, p_attributes, p_paused,
-      p_idempotency_key, p_reports, p_cleans_up, p_deadline, p_rank,
-      array(
-        select coalesce(c.job, p_id[o.ord]) from unnest(p_child_ord) with ordinality o(ord, at)
-        left join unnest(p_ord, p_job) c(ord, job) on c.ord = o.ord order by o.at),
-      '{}', v_only) i);
+      p_idempotency_key, p_reports, p_cleans_up, p_deadline, p_rank, v_parents, '{}', v_only) i);
     if v_met <> '{}' then
       -- A response that came before its Leg1 was published (ruling A5): the row is the Leg1's now, and takes it along.
       update {schema}.executions e set
@@ -234,9 +243,7 @@ begin
       where e.promise = p_promise[o] and e.kind = 'message' and e.step = 'leg2' and p_first_step[o] = 'leg1';
     end if;
     woke := true;
-    v_paused := array(
-      select e.id from {schema}.executions e
-      where e.paused and e.id = any (v_jobs || array(select p_id[o] from unnest(p_open_ord) o)));
+    v_paused := array(select e.id from {schema}.executions e where e.paused and e.id = any (v_parents));
     if v_paused <> '{}' then
       -- Messages of a paused job wait with it.
       update {schema}.executions m set paused = true
@@ -248,7 +255,7 @@ begin
   -- threshold says so on its ledger.
   if v_jobs <> '{}' then
     with moves as (
-      select c.at::int as at, c.ord, c.job, c.guid, c.threshold,
+      select c.at::int as at, c.ord, c.job, c.guid, coalesce(c.threshold, 0) as threshold,
         sum(n.published - 1) over (partition by c.job order by c.at) as moved_by
       from unnest(p_ord, p_job, p_guid, p_settles, p_threshold)
         with ordinality c(ord, job, guid, settles, threshold, at)
@@ -286,7 +293,8 @@ begin
         status = c.status::{schema}.status, result = c.result, error = c.error, ended_at = v_now, updated_at = v_now,
         revision = j.revision + 1, awaits = null, wake_at = null
       from unnest(p_ord, p_job, p_end_status, p_end_result, p_end_error) c(ord, job, status, result, error)
-      where c.status is not null and c.ord <> all (v_fenced) and j.id = c.job and j.status = 'delegated'
+      where c.status is not null and c.ord <> all (v_fenced) and j.id = c.job
+        and j.status is not distinct from 'delegated' -- no condition of an index: all open jobs would be read
       returning j.id
     )
     select array_agg(id order by id) into v_ended from done;
@@ -322,9 +330,11 @@ begin
     end loop;
   end if;
 
-  select array_agg(p_id[c.ord]), array_agg(c.ord) into v_gone, gone
-  from unnest(p_ord, p_acknowledge) c(ord, is_over)
-  where c.is_over and c.ord <> all (v_fenced) and c.ord <> all (closed) and c.ord <> all (onward);
+  if true = any (p_acknowledge) then
+    select array_agg(p_id[c.ord]), array_agg(c.ord) into v_gone, gone
+    from unnest(p_ord, p_acknowledge) c(ord, is_over)
+    where c.is_over and c.ord <> all (v_fenced) and c.ord <> all (closed) and c.ord <> all (onward);
+  end if;
   if v_gone is not null then
     delete from {schema}.executions where id = any (v_gone) and kind = 'message';
     delete from {schema}.signals where target_id = any (v_gone);
