@@ -28,6 +28,7 @@ from holdfast.core.errors import ConfigurationError, DecodeError, EncodeError, P
 
 __all__ = [
     "DEFAULT_MAX_BYTES",
+    "SURE_TYPES",
     "Codec",
     "ErrorRecord",
     "codec_for",
@@ -41,18 +42,21 @@ __all__ = [
 DEFAULT_MAX_BYTES = 2 * 1024 * 1024
 
 T = TypeVar("T")
+# What is written of a value of exactly these is read as an equal value of the same type, whatever the value.
+SURE_TYPES = (int, bool, str, type(None))
 
 
 class Codec(Generic[T]):
     """Writes and reads values of one annotation. Thread-safe; build it once (`codec_for` does)."""
 
-    __slots__ = ("_decode", "_encode", "_fill", "annotation", "type_name")
+    __slots__ = ("_decode", "_encode", "_fill", "_sure_type", "annotation", "type_name")
 
     def __init__(self, annotation: Any) -> None:
         if annotation is inspect.Parameter.empty:
             annotation = Any
         self.annotation = annotation
         self.type_name = _annotation_name(annotation)
+        self._sure_type: type | None = annotation if annotation in SURE_TYPES else None
         try:
             self._encode = canonical if check_annotation(annotation) else ENCODER.encode
             self._decode = msgspec.json.Decoder(annotation, dec_hook=decode_hook).decode
@@ -74,15 +78,9 @@ class Codec(Generic[T]):
 
     def write(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> tuple[bytes, T]:
         """`round_trip` with the text as bytes."""
-        try:
-            raw = self._encode(value)
-        except Exception:
-            raw = self._encode_carefully(value)
-        if max_bytes is not None and len(raw) > max_bytes:
-            raise PayloadTooLargeError(
-                f"a value of type {self.type_name} takes {len(raw):,} bytes as JSON, over the limit of "
-                f"{max_bytes:,}: store the data elsewhere and pass a reference to it, or raise the limit"
-            )
+        raw = self.write_sure(value, max_bytes=max_bytes)
+        if type(value) is self._sure_type:
+            return raw, value
         try:
             decoded: T = self._decode(raw)
         except Exception as error:
@@ -96,6 +94,19 @@ class Codec(Generic[T]):
         if self._fill is not None and self._fill(decoded):
             raw = self._canonical(decoded)
         return raw, decoded
+
+    def write_sure(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> bytes:
+        """The text of a value that is known to survive."""
+        try:
+            raw = self._encode(value)
+        except Exception:
+            raw = self._encode_carefully(value)
+        if max_bytes is not None and len(raw) > max_bytes:
+            raise PayloadTooLargeError(
+                f"a value of type {self.type_name} takes {len(raw):,} bytes as JSON, over the limit of "
+                f"{max_bytes:,}: store the data elsewhere and pass a reference to it, or raise the limit"
+            )
+        return raw
 
     def decode(self, text: str | bytes) -> T:
         """The value of a stored text."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from holdfast.core.codec import Codec, codec_for
+from holdfast.core.codec import SURE_TYPES, Codec, codec_for
 from holdfast.core.errors import DefinitionError, InvalidArgumentError
 from holdfast.engine.lifespan import RESOURCE
 
@@ -21,7 +21,7 @@ _PLAIN_DEFAULTS = (type(None), bool, int, float, str, bytes, tuple)
 class Signature:
     """The parameters of one function after the first `skip` (`ctx`), and its result."""
 
-    __slots__ = ("_make", "_names", "codec", "resources", "result", "where")
+    __slots__ = ("_make", "_names", "_sure_types", "codec", "resources", "result", "where")
 
     def __init__(self, function: Callable[..., Any], where: str, *, skip: int = 0) -> None:
         self.where = where
@@ -47,6 +47,9 @@ class Signature:
         self._names = tuple(field[0] for field in fields)
         self._make: Callable[..., Any] = msgspec.defstruct("Input", fields)
         self.codec: Codec[Any] = codec_for(self._make)
+        types = [field[1] for field in fields]
+        # Arguments of exactly these types are read as they were written; None if one of them may not be.
+        self._sure_types = types if all(each in SURE_TYPES for each in types) else None
         self.result: Codec[Any] = codec_for(hints.get("return", Any))
 
     @property
@@ -64,6 +67,8 @@ class Signature:
             made = self._make(*args, **kwargs)
         except TypeError as error:
             raise InvalidArgumentError(f"{self.where} cannot be called like this: {error}") from None
+        if not kwargs and [*map(type, args)] == self._sure_types:
+            return self.codec.write_sure(made, max_bytes=limit).decode(), args
         raw, read = self.codec.write(made, max_bytes=limit)
         return raw.decode(), astuple(read)
 
