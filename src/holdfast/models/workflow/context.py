@@ -37,7 +37,7 @@ B = TypeVar("B")
 log = logging.getLogger("holdfast.workflow")
 
 
-class Info(msgspec.Struct, frozen=True):
+class Info(msgspec.Struct, frozen=True, gc=False):
     """Who is running."""
 
     id: str

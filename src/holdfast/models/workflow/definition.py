@@ -76,6 +76,7 @@ class Workflow(Generic[P, R]):
         self.digest = code_digest(function)
         self.payload_limit = payload_limit
         self._make_starter = make_starter
+        self._child_models: dict[str, NewExecution] = {}  # by the caller's queue: what all its child rows have alike
         self.settings = Raw(msgspec.json.encode({"queue": self.queue}))
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
         self.__name__ = function.__name__
@@ -123,8 +124,11 @@ class Workflow(Generic[P, R]):
         return text
 
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
-        row = self.row(promise, text, Options(queue=self.queue or queue), None)
-        return msgspec.structs.replace(row, reports=True)
+        model = self._child_models.get(queue)
+        if model is None:
+            row = self.row(promise, text, Options(queue=self.queue or queue), None)
+            model = self._child_models[queue] = msgspec.structs.replace(row, reports=True)
+        return msgspec.structs.replace(model, promise=promise.to_bytes(), state=text, input_hash=fingerprint(text))
 
 
 class FunctionRegistry:

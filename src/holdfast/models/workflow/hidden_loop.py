@@ -38,27 +38,27 @@ def _foreign(what: str) -> ForeignAwaitError:
     )
 
 
-_HIDDEN_LOOP: Final = cast(AbstractEventLoop, _HiddenLoop())
+HIDDEN_LOOP: Final = cast(AbstractEventLoop, _HiddenLoop())
 
 
-_running_loop: Final = asyncio._get_running_loop
-_set_running_loop: Final = asyncio._set_running_loop
-_hooks: Final = sys.get_asyncgen_hooks
-_set_hooks: Final = sys.set_asyncgen_hooks
+running_loop: Final = asyncio._get_running_loop
+set_running_loop: Final = asyncio._set_running_loop
+asyncgen_hooks: Final = sys.get_asyncgen_hooks
+set_asyncgen_hooks: Final = sys.set_asyncgen_hooks
 
 Hidden: TypeAlias = tuple[AbstractEventLoop | None, Any]
 
 
 def hide() -> Hidden:
     """From now on code on this thread finds no loop, and the loop is not told of its async generators."""
-    hidden = (_running_loop(), _hooks())
-    _set_running_loop(_HIDDEN_LOOP)
-    _set_hooks(None, None)
+    hidden = (running_loop(), asyncgen_hooks())
+    set_running_loop(HIDDEN_LOOP)
+    set_asyncgen_hooks(None, None)
     return hidden
 
 
 def show(hidden: Hidden) -> None:
     """The end of what `hide` began."""
     loop, hooks = hidden
-    _set_hooks(*hooks)
-    _set_running_loop(loop)
+    set_asyncgen_hooks(*hooks)
+    set_running_loop(loop)

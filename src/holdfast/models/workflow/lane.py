@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
@@ -19,19 +19,18 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import quick
 from holdfast.core.journal.events import Ok
 from holdfast.core.journal.stamp import Stamp
-from holdfast.core.status import Status
 from holdfast.engine.observer import STEPS
 from holdfast.models.own_context import InContext
 from holdfast.models.workflow.attempts import Returned
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.inline_calls import InlineCalls
 from holdfast.models.workflow.open_call import OpenCall, Settled
-from holdfast.store.effects import GO_ON, AppendJournal
+from holdfast.models.workflow.run_ledger import is_uneventful
+from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.task import Task
 
-_EXECUTING: Final = Status.EXECUTING
 _set_current = CURRENT_CALL.set
 
 
@@ -52,15 +51,27 @@ class Lane(InlineCalls):
 
     async def _go_on_in_lane(self, call: OpenCall, steps: int, since: float) -> int | None:
         """Run this call and those after it. How many steps it has been; None if the run is over."""
-        session, claim, may_keep = self._session, self._claim, self._engine.may_keep
+        session, claim, may_keep, commit = self._session, self._claim, self._engine.may_keep, self._engine.commit
         open_calls = session.open_calls
         found: OpenCall | None = call
         while found is not None:
             call = found
             if session.decided or session.spawned:
-                is_plain = self._has_only_events(call)
-                if not (await self._commit_events() if is_plain else await self._commit()):
-                    return None
+                if not self._has_only_events(call):
+                    if not await self._commit():
+                        return None
+                else:  # as `_commit` does
+                    self._is_committing = True
+                    try:
+                        receipt = await commit(claim, *self._events())
+                        if is_uneventful(receipt):
+                            self._set_time(receipt.at_us)
+                        elif not await self._after(receipt):
+                            return None
+                    finally:
+                        self._is_committing = False
+                        if self._turns:
+                            self._pass_on()
             if session.decided or session.cancel_sequence is not None or open_calls.get(call.promise_id) is not call:
                 return steps  # something came with that commit
             steps += 1
@@ -107,25 +118,15 @@ class Lane(InlineCalls):
             or claim.digest != self._definition.digest
         )
 
-    async def _commit_events(self) -> bool:
-        """`_commit` of a run that `_has_only_events`."""
+    def _events(self) -> tuple[AdvanceExecution, AppendJournal]:
+        """`_effects` of a run that `_has_only_events`."""
         session = self._session
         journal = session.journal
         first, count = journal.pending_first, journal.length - journal.pending_first
         body = journal.take_segment()
         session.journal_bytes += len(body)
         session.decided = False
-        self._is_committing = True
-        try:
-            receipt = await self._engine.commit(self._claim, GO_ON, AppendJournal(first, count, body))
-            if receipt.status is _EXECUTING and receipt.at_us and not (receipt.inbox_count or receipt.cancel_requested):
-                self._set_time(receipt.at_us)
-                return True
-            return await self._after(receipt)
-        finally:
-            self._is_committing = False
-            if self._turns:
-                self._pass_on()
+        return GO_ON, AppendJournal(first, count, body)
 
     # ------------------------------------------------------------------ the step
 

@@ -31,6 +31,11 @@ _child_end = msgspec.json.Decoder(ChildEnd).decode
 _task_state = msgspec.json.Decoder(TaskState).decode
 
 
+def is_uneventful(receipt: Receipt) -> bool:
+    """Whether the run just goes on."""
+    return receipt.status is _EXECUTING and receipt.at_us > 0 and not (receipt.inbox_count or receipt.cancel_requested)
+
+
 def _is_unrepeatable(call: OpenCall) -> bool:
     return isinstance(call.callee, Task) and call.callee.effects == "at_most_once"
 
@@ -93,7 +98,7 @@ class RunLedger:
             if self._in_flight and status is _EXECUTING and any(map(_is_unrepeatable, self._in_flight.values())):
                 progress = False  # a pause waits for its end: given up here, it would be uncertain
             receipt = await self._engine.commit(self._claim, *self._effects(status, progress, columns))
-            if receipt.status is _EXECUTING and receipt.at_us and not (receipt.inbox_count or receipt.cancel_requested):
+            if is_uneventful(receipt):
                 self._set_time(receipt.at_us)
                 return True
             return await self._after(receipt)
@@ -180,8 +185,10 @@ class RunLedger:
 
     def _child_row(self, call: OpenCall) -> Any:
         assert call.callee is not None
-        promise = PromiseId.parse(call.promise_id)
-        return call.callee.child_row(promise, call.input, self._claim.queue, self._definition.payload_limit)
+        number = int(call.promise_id[len(self._session.journal.prefix) :])
+        return call.callee.child_row(
+            self._promise.child(number), call.input, self._claim.queue, self._definition.payload_limit
+        )
 
     # ------------------------------------------------------------------ what others wrote
 
@@ -205,7 +212,7 @@ class RunLedger:
                 continue
             self._seen.add(row.id)
             if row.kind == CHILD:
-                self._child_ended(str(PromiseId.from_bytes(bytes.fromhex(row.name))), _child_end(row.payload))
+                self._child_ended(id_text(bytes.fromhex(row.name)), _child_end(row.payload))
             else:
                 self._session.deliver(row.name, row.payload)
             self._ingested.append(row.id)
