@@ -18,7 +18,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import Store, handler_of
 from holdfast.store.effects import AdvanceExecution, Commit
-from holdfast.store.flows import FLOW, MESSAGE, Answer, ClosingKey, Collate, OpenJob, Settle
+from holdfast.store.flows import FLOW, MESSAGE, Answer, Arrival, ClosingKey, Collate, OpenJob, Settle
 from holdfast.store.values import Collated, ExecutionClaim, NewExecution
 from holdfast.testing.hand import Hand, row
 
@@ -186,3 +186,55 @@ async def test_only_the_last_move_of_a_flush_closes_the_job(hand: Hand) -> None:
         Collated(before, before + JOB_CLOSED.weight, 1, closed=True),
     ]
     assert [receipt.status for receipt in flushed.receipts] == [Status.DONE, Status.DONE, Status.EXECUTING]
+
+
+def settling(at: int, settled: Settle) -> Collate:
+    """Step 2."""
+    weight = CHILDREN_SPAWNED.weight
+    return msgspec.structs.replace(work(at, f"a{at}"), mark=weight, guid_add=weight, settle=settled, acknowledge=True)
+
+
+async def test_what_arrives_at_joins_in_one_flush_counts_once(hand: Hand) -> None:
+    """Ruling A10: also if two say the same, and if several joins hear of it."""
+    job, claims = await opened(hand, 3)
+    for make in (entry, work):
+        await hand.flush(*(Commit(claim, (STAY, make(at, f"a{at}"))) for at, claim in enumerate(claims)))
+    full, short = message(job, 100), message(job, 101)
+    comes = [
+        (Arrival("full", "", "a0", "1", 2, full), Arrival("short", "", "a0", "1", 2, short)),
+        (Arrival("full", "", "a0", None, 2, full), Arrival("full", "", "a1", "2", 2, full)),
+        (Arrival("full", "", "a0", None, 2, full), Arrival("short", "", "a2", None, 2, None)),
+    ]
+    flushed = await hand.flush(
+        *(
+            Commit(claim, (STAY, settling(at, Settle((), arrivals))))
+            for at, (claim, arrivals) in enumerate(zip(claims, comes, strict=True))
+        )
+    )
+    assert [receipt.collated is not None and receipt.collated.closed for receipt in flushed.receipts] == [False] * 3
+    found = await hand.store.flow_records(job)
+    assert found is not None
+    assert {(view.activity, view.status) for view in found.semaphores} == {("", 1), ("full", 0), ("short", 1)}
+    assert [view.promise for view in found.messages] == [full.promise]
+    assert {(view.activity, view.source, view.value) for view in found.arrivals} == {
+        ("full", "a0", "1"),
+        ("short", "a0", "1"),
+        ("full", "a1", "2"),
+        ("short", "a2", None),
+    }
+
+
+async def test_the_only_child_of_a_paused_job_waits_with_it(hand: Hand) -> None:
+    """It takes its parent's place, and the semaphore stays where it is."""
+    job, (claim,) = await opened(hand, 1)
+    for make in (entry, work):
+        await hand.apply(claim, STAY, make(0, "a0"))
+    await hand.store.pause(job, paused=True)
+    child = message(job, 100)
+    await hand.apply(claim, STAY, settling(0, Settle((child,))))
+    assert await hand.pick(handlers=HANDLERS) == []
+    await hand.store.pause(job, paused=False)
+    assert [picked.promise for picked in await hand.pick(handlers=HANDLERS)] == [child.promise]
+    found = await hand.store.flow_records(job)
+    assert found is not None
+    assert [view.status for view in found.semaphores] == [1]

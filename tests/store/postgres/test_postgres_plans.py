@@ -17,6 +17,7 @@ from tests.store.postgres.conftest import Connection
 
 from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, SpawnExecutions
+from holdfast.store.flows import FLOW, MESSAGE, Collate, EndJob, OpenJob
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
 from holdfast.store.postgres.flush import build_call
@@ -354,3 +355,18 @@ async def test_stranded_runs_are_found_by_their_index(watched: Watched) -> None:
     assert (page["retried"], page["following"] is None) == (0, False)
     assert watched.indexes() == {"executions_stranded"}
     assert watched.widest() <= BATCH
+
+
+async def test_the_ends_of_jobs_are_by_id_however_many_are_open(watched: Watched) -> None:
+    """Step 3 of flows."""
+    await watched.store.insert([row(f"{n}", kind=FLOW, handler=HANDLER) for n in range(BATCH)])
+    jobs = await watched.pick()
+    begun = AdvanceExecution(status=Status.DELEGATED)
+    messages = [child_rows(job, 1, kind=MESSAGE, handler=HANDLER) for job in jobs]
+    await watched.commit([Commit(job, (begun, OpenJob(own))) for job, own in zip(jobs, messages, strict=True)])
+    claims = await watched.pick()
+    await fill(watched, "open", "delegated")
+    end = Collate(activity="a", dimension="", guid=b"0", guid_add=1, end=EndJob(Status.DONE, "1"), acknowledge=True)
+    await watched.commit([Commit(claim, (keep(), end)) for claim in claims])
+    assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}
+    assert watched.widest() <= 2 * BATCH, "the messages and their jobs"
