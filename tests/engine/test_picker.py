@@ -80,6 +80,19 @@ async def insert(bench: Bench, count: int, **columns: Any) -> None:
     await bench.hand.insert(*(row(f"{columns}{n}", **columns) for n in range(count)))
 
 
+async def test_while_it_rests_others_may_take_what_this_worker_gave_back(bench: Bench) -> None:
+    await insert(bench, 1)
+    picker = bench.picker()
+    picker.rest(3600)
+    left = await picker.run_once()
+    assert left is not None
+    assert 3500 < left <= 3600
+    assert not bench.begun
+    picker.rest(0)
+    await picker.run_once()
+    assert len(bench.begun) == 1
+
+
 async def test_a_pick_takes_half_of_the_room_and_asks_for_more_at_once(bench: Bench) -> None:
     """So that picking and committing overlap."""
     await insert(bench, 20)

@@ -51,6 +51,7 @@ class Picker(Service):
         self._observer = observer
         self._poll_seconds = FIRST_POLL_SECONDS
         self._is_unsure = False
+        self._rests_until = 0.0
         self.waiting_priority: int | None = None  # the most urgent that waits while this worker is full
         self.picks = 0
 
@@ -66,9 +67,15 @@ class Picker(Service):
         if seconds < self._settings.poll_seconds:
             asyncio.get_running_loop().call_later(seconds, self.wake)
 
+    def rest(self, seconds: float) -> None:
+        """A worker hears of what it gives back before all others, and would always be the first to take it."""
+        self._rests_until = asyncio.get_running_loop().time() + seconds
+
     async def run_once(self) -> float | None:
         if self._is_unsure:
             await self._disown_unknown()
+        if self._rests_until and (left := self._rests_until - asyncio.get_running_loop().time()) > 0:
+            return left
         rooms, limit = self._rooms()
         if limit <= 0:
             self.waiting_priority = await self._store.waiting_priority(list(self._limits), self._handlers)

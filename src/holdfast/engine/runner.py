@@ -49,6 +49,9 @@ class Engine(Protocol):
     def may_keep(self, claim: ExecutionClaim, steps: int, since: float) -> bool:
         """Whether a runner may keep its lease for another step (ruling E11)."""
 
+    def leave_to_others(self, seconds: float) -> None:
+        """Pick nothing for so long: what is given back now is meant for workers that have room for it."""
+
     def note_retry(self, kind: str, name: str) -> None:
         """Something is to be tried again that has no execution of its own; for metrics."""
 

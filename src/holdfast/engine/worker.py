@@ -156,6 +156,9 @@ class Worker:
         if self._observer is not None:
             self._observer.retried(kind, name)
 
+    def leave_to_others(self, seconds: float) -> None:
+        self._picker.rest(seconds)
+
     def may_keep(self, claim: ExecutionClaim, steps: int, since: float) -> bool:
         if self._is_draining:
             return False

@@ -45,6 +45,7 @@ from holdfast.store.values import ExecutionClaim, NewSignal
 MARK_SECONDS: Final = 0.5
 NAP_SECONDS: Final = 0.1  # a retry that is due so soon is waited for; giving the chunk back would cost more
 PATIENCE_SECONDS: Final = 2.0  # a chunk that has had no turn here for so long is given to others, if there are any
+LEAVE_SECONDS: Final = 0.1  # and for so long they alone may take it
 _OWNER_BITS: Final = 0x7FFF_FFFF
 
 
@@ -363,7 +364,10 @@ class ChunkRun:
         if self._has_begun or now - self._asked_at < PATIENCE_SECONDS:
             return False
         self._asked_at = now
-        return sum(not worker.is_expired for worker in await self._engine.store.workers()) > 1
+        if sum(not worker.is_expired for worker in await self._engine.store.workers()) < 2:
+            return False
+        self._engine.leave_to_others(LEAVE_SECONDS)
+        return True
 
     async def _wait(self, may_begin: bool) -> None:
         """Until something has changed, or a time has come."""
