@@ -131,7 +131,7 @@ class Patient:
             self.path.write_bytes(self.whole)
             return
         tables = [*(table.name for table in TABLES.values()), "workers", "partition_locks"]
-        await self.execute(f"truncate {', '.join('{s}' + table for table in tables)}")
+        await self.execute(";".join(f"delete from {{s}}{table}" for table in tables))
         store = self.store()
         await store.open()
         await store.write_records([msgspec.json.decode(msgspec.json.encode(self.records), type=list[Record])])
