@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 from holdfast.store.values import ExecutionClaim
 
@@ -13,7 +14,7 @@ class ActiveClaims:
 
     def __init__(self) -> None:
         self.living: dict[int, ExecutionClaim] = {}  # by row
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Future[Any]] = {}  # by claim: what works on it, at last its last commit
         self.by_queue: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -27,10 +28,14 @@ class ActiveClaims:
         self._tasks[id(claim)] = task
         self.by_queue[claim.queue] += 1
 
-    def replace(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
-        """Another task goes on with the same claim."""
+    def replace(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> None:
+        """Another task goes on with the same claim, or nothing is left of it but a commit."""
         if id(claim) in self._tasks:
             self._tasks[id(claim)] = task
+
+    def is_by(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> bool:
+        """Whether this is what works on the claim."""
+        return self._tasks.get(id(claim)) is task
 
     def remove(self, claim: ExecutionClaim) -> None:
         if self.living.get(claim.row) is claim:
@@ -44,7 +49,7 @@ class ActiveClaims:
     def rows(self) -> list[int]:
         return list(self.living)
 
-    def tasks(self) -> list[asyncio.Task[None]]:
+    def tasks(self) -> list[asyncio.Future[Any]]:
         return list(self._tasks.values())
 
     def disown_all(self) -> None:

@@ -41,6 +41,12 @@ class Engine(Protocol):
     def commit(self, claim: ExecutionClaim, *effects: Effect) -> Awaitable[Receipt]:
         """Commit with whatever else is ready. Done when it is durable, or fenced."""
 
+    def conclude(self, claim: ExecutionClaim, *effects: Effect) -> None:
+        """The commit that ends an execution: a runner returns after it and does not wait for it.
+
+        So what the runner holds is gone before the next claim begins, and not kept until the commit is durable.
+        """
+
     def transact(
         self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
     ) -> Awaitable[Receipt]:

@@ -18,6 +18,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -131,6 +132,13 @@ class Worker:
         if self._observer is not None:
             effects = self._observer.stamped_effects(effects)
         return self._committer.commit(claim, effects)
+
+    def conclude(self, claim: ExecutionClaim, *effects: Effect) -> None:
+        if self._observer is not None:
+            effects = self._observer.stamped_effects(effects)
+        committed = self._committer.commit(claim, effects)
+        self._active.replace(claim, committed)
+        committed.add_done_callback(partial(self._ended, claim))
 
     async def transact(
         self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
@@ -367,11 +375,14 @@ class Worker:
         if self._observer is not None:
             context = contextvars.copy_context()
             context.run(self._observer.enter, claim)
-        task = self._loop.create_task(runner.run(claim, self), context=context)
+        # A name that is given need not be made up, and says more.
+        task = self._loop.create_task(runner.run(claim, self), name=claim.name, context=context)
         self._active.add(claim, task)
-        task.add_done_callback(lambda done: self._ended(claim, done))
+        task.add_done_callback(partial(self._ended, claim))
 
-    def _ended(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
+    def _ended(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> None:
+        if not self._active.is_by(claim, task) and (task.cancelled() or task.exception() is None):
+            return  # it left its last commit behind
         if not task.cancelled() and (error := task.exception()) is not None:
             if isinstance(error, StoreUnavailableError):
                 rescue = self._loop.create_task(self._give_back(claim, error))

@@ -79,13 +79,15 @@ class Run(Lane):
         self._set_time(claim.picked_at_us)
         if claim.beats:
             self._beats = msgspec.json.decode(claim.beats, type=dict[str, Raw])
-        if not session.journal.length:
+        is_new = not session.journal.length
+        if is_new:
             parent = None if claim.parent is None else id_text(claim.parent)
             session.start(self._definition.digest, claim.state, parent, claim.idempotency_key, claim.version)
         if claim.inbox:
             self._ingest(claim.inbox)
-        session.receive_wanted()  # before timers: a signal that came in time does not lose to a worker that came late
-        session.fire_timers(claim.picked_at_us)
+        if not is_new:  # else it waits for nothing yet
+            session.receive_wanted()  # before timers: a signal in time does not lose to a worker that came late
+            session.fire_timers(claim.picked_at_us)
         if claim.cancel_requested:
             session.request_cancel(claim.cancel_reason or "cancelled")
 
@@ -108,22 +110,25 @@ class Run(Lane):
         session, engine = self._session, self._engine
         steps, since = 0, self._time_base
         while True:
-            if session.can_resume:
+            if not session.is_finished and session.can_resume:
                 try:
                     session.drive()
                 except HoldfastError as error:
                     await self._strand(error)
                     return
-                if session.to_cancel:
-                    await self._cancel_left()
+            if session.to_cancel:
+                await self._cancel_left()
             if session.is_finished:
                 if isinstance(session.failure, ForeignAwaitError):
                     await self._strand(session.failure)
                     return
                 if self._in_flight:
                     await self._stop_calls()
-                status, columns = self._conclude()
-                await self._commit(status, **columns)
+                if self._is_committing:
+                    await self._come()
+                if not self._is_over:
+                    self._is_over = True
+                    engine.conclude(self._claim, *self._effects(*self._conclude()))
                 return
             plain = self._next_in_lane()
             if plain is not None and (not steps or engine.may_keep(self._claim, steps, since)):
@@ -170,28 +175,29 @@ class Run(Lane):
         children = 0 if not remote else (1 if wait.kind == "Any" else remote)
         await self._commit(Status.AWAITING_PROMISE, awaits=names, wake_after=wake_after, wait_children=children)
 
-    def _conclude(self) -> tuple[Status, dict[str, Any]]:
-        """Append the last event; the status that the row gets with it, and its columns."""
+    def _conclude(self) -> tuple[Status, bool, dict[str, Any]]:
+        """Append the last event; the status that the row gets with it, that this is progress, and its columns."""
         session, definition = self._session, self._definition
         error = session.failure
         if session.open_calls and (error is None or isinstance(error, ContinueAsNew)):
             error = session.failure = self._forgotten() or error
         if error is None:
             try:
-                text = definition.signature.result.encode(session.result, max_bytes=definition.payload_limit)
+                raw, _ = definition.signature.result.write(session.result, max_bytes=definition.payload_limit)
             except (EncodeError, PayloadError) as bad:
                 error = session.failure = bad
             else:
+                text = raw.decode()
                 session.conclude(text, None)
-                return Status.DONE, {"result": text}
+                return Status.DONE, True, {"result": text}
         if isinstance(error, ContinueAsNew):
             return self._continue(error)
         if isinstance(error, Cancelled):
             session.conclude(None, None)
-            return Status.CANCELLED, {}
+            return Status.CANCELLED, True, {}
         failure = failure_of(error)
         session.conclude(None, failure)
-        return Status.FAILED, {"error": encode_failure(failure)}
+        return Status.FAILED, True, {"error": encode_failure(failure)}
 
     def _forgotten(self) -> NeverAwaitedError | None:
         """A body that ends without having awaited a call of its own: nothing would ever run it, or say so."""
@@ -205,7 +211,7 @@ class Run(Lane):
                 )
         return None
 
-    def _continue(self, again: ContinueAsNew) -> tuple[Status, dict[str, Any]]:
+    def _continue(self, again: ContinueAsNew) -> tuple[Status, bool, dict[str, Any]]:
         """End this journal and begin another, in one commit; whoever waits for the result follows."""
         definition, claim = self._definition, self._claim
         try:
@@ -230,7 +236,7 @@ class Run(Lane):
             for payload in payloads
         ]
         self._extra_effects = [*unread, ContinueExecution(row)]
-        return Status.DONE, {}
+        return Status.DONE, True, {}
 
     async def _strand(self, error: HoldfastError) -> None:
         """Nothing of this run is recorded; the inbox stays. Loud, and resumable by the right code (ruling B5)."""
