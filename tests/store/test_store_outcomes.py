@@ -15,28 +15,30 @@ ODD_TEXTS = (
     "null",
     "5.00",
 )
+OUTCOMES = 11
 
 
 def facts(view: ExecutionView) -> tuple[object, ...]:
     return (
         *(view.status, view.step, view.state, view.result, view.error, view.attempt, view.crashes, view.revision),
-        *(view.locked_by, view.awaits, view.journal_length, view.ended_at, view.eligible_at, view.wake_at),
+        *(view.locked_by, view.awaits, view.digest, view.ended_at, view.eligible_at, view.wake_at),
     )
 
 
 def outcome_of(number: int, claim: ExecutionClaim) -> AdvanceExecution:
     """Every way in which a row is written, each with several texts."""
-    text = ODD_TEXTS[number // 9 % len(ODD_TEXTS)]
+    text = ODD_TEXTS[number // OUTCOMES % len(ODD_TEXTS)]
     outcomes = (
         *(go("other", text), go("other", text, delay=5.0), go("other")),
         *(keep("other", text), replay(claim, 2.0, text), park("name", wake_after=3.0)),
         *(done(text), fail(text), AdvanceExecution(status=Status.CANCELLED, state=text, result=text)),
+        *(AdvanceExecution(status=Status.EXECUTING, state=state, digest="d2", attempt=2) for state in (text, None)),
     )
-    return outcomes[number % len(outcomes)]
+    return outcomes[number % OUTCOMES]
 
 
 async def test_every_outcome_does_together_what_it_does_alone(hand: Hand) -> None:
-    many = 9 * len(ODD_TEXTS) * 2
+    many = OUTCOMES * len(ODD_TEXTS) * 2
     await hand.insert(*(row(f"{number:03}") for number in range(2 * many)))
     claims = await hand.pick(2 * many)
     for number, claim in enumerate(claims[:many]):

@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 
 from holdfast.store.sql import load_text
+from holdfast.store.sqlite.own_row import ALONE
 from holdfast.store.sqlite.statements import SQL
 
 BY_ROW = "SEARCH executions USING INTEGER PRIMARY KEY (rowid=?)"
@@ -104,6 +105,12 @@ def _nothing(statement: str) -> list[None]:
 @pytest.mark.parametrize("name", PLANS)
 def test_the_plan_is_the_pinned_one(ledger: sqlite3.Connection, name: str) -> None:
     assert plan(ledger, name) == PLANS[name]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_row_alone_is_written_by_its_id(ledger: sqlite3.Connection, name: str) -> None:
+    rows = ledger.execute("explain query plan " + ALONE[name], _nothing(ALONE[name])).fetchall()
+    assert [row[3] for row in rows] == [BY_ROW]
 
 
 @pytest.mark.parametrize("name", BY_LIST)

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.base import DEADLINE_EXCEEDED
-from holdfast.store.sqlite import barriers, flowing, keys, reports
-from holdfast.store.sqlite.flushing import clear_inboxes
+from holdfast.store.sqlite import barriers, flowing, inboxes, keys, reports
 from holdfast.store.sqlite.rows import STATUS, Row, after, names_json, names_of
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -75,7 +74,7 @@ def _end(tx: Tx, rows: Sequence[Row], reason: str | None) -> None:
     if not rows:
         return
     tx.db.executemany(SQL["cancel_end"], [(reason, tx.now, tx.now, row[0]) for row in rows])
-    clear_inboxes(tx, [row[0] for row in rows])
+    inboxes.clear(tx, [row[0] for row in rows])
     barriers.count_down(tx, Counter((row[3], row[4]) for row in rows if row[4] is not None))
     reports.report(tx, [(row[0], row[3]) for row in rows if row[5] and row[3] is not None])
     for key in {key for _, status, key, *_ in rows if key is not None and status == "runnable"}:
@@ -140,7 +139,7 @@ def purgeable(db: sqlite3.Connection, now: int, rule: Retention, limit: int) -> 
 
 def purge(tx: Tx, rows: Sequence[int]) -> int:
     """Delete ended executions with all that belongs to them; how many were still there."""
-    clear_inboxes(tx, rows)
+    inboxes.clear(tx, rows)
     ids = json_ids(rows)
     tx.db.execute(SQL["purge_transitions"], (ids,))
     tx.db.execute(SQL["purge_journal"], (ids,))

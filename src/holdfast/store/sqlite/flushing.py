@@ -8,7 +8,7 @@ children, successors, delivered signals, barriers, reports, the re-check at park
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.batches import BATCH_EFFECTS, BatchEffect
@@ -28,6 +28,7 @@ from holdfast.store.sqlite import (
     batching,
     collating,
     continuing,
+    inboxes,
     inserting,
     keeping,
     keys,
@@ -51,8 +52,8 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
     if kept is not None and len(kept.commits) == len(commits) and not kept.has_collations:
         if kept.ended:
             tx.ended = True
-            clear_inboxes(tx, kept.ended)
-        _count_inboxes(tx, kept.live)
+            inboxes.clear(tx, kept.ended)
+        inboxes.count(tx, kept.live)
         return Flushed(kept.receipts, at_us=tx.now)
     written = {} if kept is None else {id(c): r for c, r in zip(kept.commits, kept.receipts, strict=True)}
     rest = [commit.claim.row for commit in commits if id(commit) not in written]
@@ -224,10 +225,10 @@ class _Batch:
         if self._collations:
             self._collate()
         if self._emptied:
-            clear_inboxes(tx, self._emptied)
+            inboxes.clear(tx, self._emptied)
         if self._ended:
             tx.ended = True
-            clear_inboxes(tx, self._ended)
+            inboxes.clear(tx, self._ended)
         if self._consumed:
             db.executemany(SQL["flush_remember_keys"], self._consumed)
             db.executemany(SQL["flush_consume"], self._consumed)
@@ -245,7 +246,7 @@ class _Batch:
         woken = {row for s in self._signals if (row := signalling.deliver_one(tx, s)[1]) is not None}
         for continued in self._continued:
             continuing.carry_inbox(tx, continued)
-            clear_inboxes(tx, [continued.row])
+            inboxes.clear(tx, [continued.row])
         woken.update(barriers.count_down(tx, self._barriers))
         if self._reports:
             woken.update(reports.report(tx, self._reports))
@@ -265,7 +266,7 @@ class _Batch:
             self.woke |= keys.drop(tx, self._dropped_keys)
         if self._items:
             batching.apply(tx, self._items)
-        _count_inboxes(tx, self._live)
+        inboxes.count(tx, self._live)
 
     def _collate(self) -> None:
         others, self.tx.work = self.tx.work, False
@@ -321,26 +322,10 @@ class _Batch:
         waiting = [row for row, (_, advance) in self._parked.items() if advance.awaits]
         if not waiting:
             return woken
-        for (row,) in tx.db.execute(SQL["inbox_targets"], (json_ids(waiting),)).fetchall():
+        for row in inboxes.those_with(tx, waiting):
             advance = self._parked[row][1]
             match = (row, names_json(advance.awaits or ()), json_ids(advance.ignore))
             if tx.db.execute(SQL["inbox_matches"], match).fetchone() is not None:
                 signalling.wake(tx, row)
                 woken.append(row)
         return woken
-
-
-def _count_inboxes(tx: Tx, live: Mapping[int, Receipt]) -> None:
-    if len(live) == 1:
-        ((row, receipt),) = live.items()
-        receipt.inbox_count = tx.db.execute(SQL["inbox_count"], (row,)).fetchone()[0]
-    elif live:
-        for row, count in tx.db.execute(SQL["inbox_counts"], (json_ids(live),)):
-            live[row].inbox_count = count
-
-
-def clear_inboxes(tx: Tx, rows: Sequence[int]) -> None:
-    """An ended execution reads no more signals (seed section 5)."""
-    ids = json_ids(rows)
-    tx.db.execute(SQL["inbox_clear"], (ids,))
-    tx.db.execute(SQL["inbox_clear_keys"], (ids,))

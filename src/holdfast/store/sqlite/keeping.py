@@ -88,7 +88,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
             kept.live[row] = receipt
         else:
             kept.ended.append(row)
-        if advance is GO_ON or (advance.status is _EXECUTING and advance.state is None and not advance.attempt):
+        if advance is GO_ON or _goes_on(advance):
             alike.setdefault((added, advance.step), []).append(row)
         else:
             apart.add(advance.status, 0.0, advance, row, tx.now, added)
@@ -135,12 +135,13 @@ def _is_plain(commit: Commit) -> bool:
             return False
     elif advance.status not in TERMINAL or commit.claim.has_parent or commit.claim.partition_key is not None:
         return False
-    return (
-        (advance.digest is None or advance.status is not _EXECUTING)
-        and advance.beats is None
-        and advance.published is None
-        and advance.attributes is None
-    )
+    return advance.beats is None and advance.published is None and advance.attributes is None
+
+
+def _goes_on(advance: AdvanceExecution) -> bool:
+    """Whether at most the step of a kept lease changes."""
+    has_more = advance.state is not None or advance.digest is not None or advance.attempt
+    return advance.status is _EXECUTING and not has_more
 
 
 def _is_end(commit: Commit) -> bool:
@@ -156,4 +157,5 @@ def _added(commit: Commit) -> int:
 def _parameters(now: int, worker: str, commit: Commit) -> Row:
     advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]
     claim = commit.claim
-    return (advance.step, advance.state, advance.attempt, _added(commit), now, claim.row, worker, claim.epoch)
+    changes = (advance.step, advance.state, advance.attempt, advance.digest, _added(commit), now)
+    return (*changes, claim.row, worker, claim.epoch)

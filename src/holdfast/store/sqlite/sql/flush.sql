@@ -36,7 +36,7 @@ where id in (select value from json_each(?)) and +status = 'executing' and +lock
 -- name: flush_keep_one
 update executions
 set step = coalesce(?, step), state = coalesce(?, state), error = null, attempt = ?, awaits = null,
-    crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
     journal_length = journal_length + ?, updated_at = ?
 where id = ? and +status = 'executing' and +locked_by = ? and lease_epoch = ?
   and cancel_requested = 0 and paused = 0;
@@ -223,6 +223,12 @@ delete from signals where target_id in (select value from json_each(?));
 
 -- name: inbox_clear_keys
 delete from signal_keys where target_id in (select value from json_each(?));
+
+-- name: inbox_clear_one
+delete from signals where target_id = ?;
+
+-- name: inbox_clear_keys_one
+delete from signal_keys where target_id = ?;
 
 -- name: inbox_count
 select count(*) from signals where target_id = ?;
