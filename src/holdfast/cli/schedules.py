@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.models.schedule import ScheduleSpec
-from holdfast.store.values import Schedule
+from holdfast.store.schedules import Schedule
 from holdfast.views import shapes
 
 

@@ -31,7 +31,8 @@ from holdfast.models.definitions import NamedStarter, find_definition, named_row
 from holdfast.models.handle import Handle
 from holdfast.models.options import Options, check_queue
 from holdfast.store.base import Store
-from holdfast.store.values import NewExecution, Schedule, Tick
+from holdfast.store.schedules import Schedule, Tick
+from holdfast.store.values import NewExecution
 
 log = logging.getLogger("holdfast.schedules")
 

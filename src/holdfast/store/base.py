@@ -22,6 +22,7 @@ from holdfast.store.effects import Commit, Effect
 from holdfast.store.flow_contract import FlowLedger
 from holdfast.store.health import Check, SchemaState
 from holdfast.store.records import Oddities, Record, Written
+from holdfast.store.schedules import Schedule, Tick
 from holdfast.store.values import (
     Definition,
     Delivery,
@@ -45,9 +46,7 @@ from holdfast.store.values import (
     Receipt,
     Retention,
     Retried,
-    Schedule,
     Signal,
-    Tick,
     Topic,
     Transition,
     WorkerInfo,

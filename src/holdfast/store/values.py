@@ -76,30 +76,6 @@ class Definition(Struct, frozen=True, kw_only=True):
     parameters: tuple[str, ...] = ()  # of a function, in their order
 
 
-class Schedule(Struct, frozen=True, kw_only=True):
-    """A schedule as it stands; `spec` is JSON of the model's."""
-
-    name: str
-    spec: str
-    paused: bool
-    next_at: datetime
-    buffered_at: datetime | None  # a tick that waits for the last execution to end
-    last_at: datetime | None  # the last tick that was started
-    last: bytes | None  # and what it started
-
-
-class Tick(Struct, frozen=True, kw_only=True):
-    """A schedule moves on from where it was seen."""
-
-    name: str
-    seen_next_at: datetime
-    seen_buffered_at: datetime | None
-    next_at: datetime
-    buffered_at: datetime | None
-    last_at: datetime | None
-    last: bytes | None
-
-
 class JournalCopy(Struct, frozen=True, gc=False):
     """The past that a fork begins with, as one segment."""
 

@@ -18,7 +18,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Event
 from holdfast.core.status import Status
 from holdfast.models.schedule import CatchUp, Overlap, ScheduleSpec
-from holdfast.store import values
+from holdfast.store import schedules, values
 from holdfast.store.flows import FLOW
 from holdfast.store.values import Definition, Delivery, ExecutionView, QueueStats, WorkerInfo
 from holdfast.store.watching import Pace
@@ -370,7 +370,7 @@ def worker(info: WorkerInfo) -> Worker:
 _spec = msgspec.json.Decoder(ScheduleSpec).decode
 
 
-def schedule(found: values.Schedule) -> Schedule:
+def schedule(found: schedules.Schedule) -> Schedule:
     spec = _spec(found.spec)
     return Schedule(
         name=found.name,

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from holdfast.core.crashpoints import reach
 from holdfast.store.postgres.work import Work
-from holdfast.store.values import NewExecution, Schedule, Tick, Topic
+from holdfast.store.schedules import Schedule, Tick
+from holdfast.store.values import NewExecution, Topic
 
 
 class Scheduling(Work):

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.clock import to_datetime, to_us
+from holdfast.store.schedules import Schedule, Tick
 from holdfast.store.sqlite import inserting
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import NewExecution, Schedule, Tick
+from holdfast.store.values import NewExecution
 
 
 def put(tx: Tx, name: str, spec: str, next_at: datetime) -> None:

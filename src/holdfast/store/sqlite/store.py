@@ -21,6 +21,7 @@ from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.health import Check, SchemaState
 from holdfast.store.records import Oddities, Record, RefusedError, Written
+from holdfast.store.schedules import Schedule, Tick
 from holdfast.store.sqlite import (
     batching,
     continuing,
@@ -69,9 +70,7 @@ from holdfast.store.values import (
     Receipt,
     Retention,
     Retried,
-    Schedule,
     Signal,
-    Tick,
     Topic,
     Transition,
     WorkerInfo,
