@@ -100,6 +100,7 @@ class Transition(Steps):
         self._node = graph.nodes[self._message.activity]
         self._answered = self._outcome = self._guid_digits = None
         self._ordinal = self._activity_digits = 0
+        self._is_closed = False  # the child is open
         if row.step == LEG1:
             return True
         dimension, digits = self._heads.get(self._node.name, ("", 0))
