@@ -36,6 +36,7 @@ STORE_CONTRACT = {
     "holdfast.store.batches",
     "holdfast.store.effects",
     "holdfast.store.flows",
+    "holdfast.store.schedules",
     "holdfast.store.values",
     "holdfast.store.watching",
 }
