@@ -1,4 +1,4 @@
-"""Works on a leased chunk: begins its items, settles their outcomes in the ledger, and marks both in the store.
+"""Works on a leased chunk: begins its items, and marks in the store what became of them (`chunk_items.py`).
 
 A mark is one commit: what was begun and what has ended since the last one. An item runs only after the commit that says
 that it is in flight; so whoever takes the chunk over after a crash knows which items may have run, and no others lose
@@ -14,31 +14,19 @@ import asyncio
 from concurrent.futures import Executor
 from typing import Any, Final
 
-import msgspec
-from msgspec import Raw, Struct
-
 from holdfast.core.codec import encode_error
-from holdfast.core.errors import LedgerError, PayloadError
+from holdfast.core.errors import LedgerError
 from holdfast.core.identity import PromiseId
-from holdfast.core.sequence import FailClass, SequenceLedger, State
-from holdfast.core.sequence.states import CANCEL, SKIP
+from holdfast.core.sequence import State
+from holdfast.core.sequence.states import CANCEL
 from holdfast.core.status import Status
 from holdfast.engine.runner import Engine
-from holdfast.models.batch.definition import Batch, Skip
-from holdfast.models.batch.items import (
-    Note,
-    keep_inputs,
-    note_error,
-    read_input,
-    read_notes,
-    read_results,
-    text_of,
-    write_notes,
-    write_results,
-)
-from holdfast.models.batch.packing import pack, read_ready, runs_of, unpack, write_ready
+from holdfast.models.batch.chunk_items import ChunkItems
+from holdfast.models.batch.definition import Batch
+from holdfast.models.batch.items import Note, keep_inputs, write_notes, write_results
+from holdfast.models.batch.packing import pack, write_ready
 from holdfast.models.batch.pool import Pool
-from holdfast.store.batches import INTAKE, ChunkView, Counters, MarkItems
+from holdfast.store.batches import INTAKE, ChunkView, MarkItems
 from holdfast.store.effects import AdvanceExecution, DeliverSignal, Effect
 from holdfast.store.values import ExecutionClaim, NewSignal
 
@@ -46,21 +34,9 @@ MARK_SECONDS: Final = 0.5
 NAP_SECONDS: Final = 0.1  # a retry that is due so soon is waited for; giving the chunk back would cost more
 PATIENCE_SECONDS: Final = 2.0  # a chunk that has had no turn here for so long is given to others, if there are any
 LEAVE_SECONDS: Final = 0.1  # and for so long they alone may take it
-_OWNER_BITS: Final = 0x7FFF_FFFF
 
 
-class ChunkState(Struct, frozen=True):
-    """The state of a chunk's row."""
-
-    first: int
-    count: int
-
-
-_decode = msgspec.json.Decoder(ChunkState).decode
-_raws = msgspec.json.Decoder(list[Raw]).decode
-
-
-class ChunkRun:
+class ChunkRun(ChunkItems):
     """One claim of a chunk. `values`, `resources` and `threads` are what the lanes of the pool need."""
 
     def __init__(
@@ -71,34 +47,20 @@ class ChunkRun:
         engine: Engine,
         background: set[asyncio.Task[Any]],
     ) -> None:
+        super().__init__(batch, claim, engine)
         self._background = background
-        self._batch = batch
         self._pool = pool
-        self._claim = claim
-        self._engine = engine
-        state = _decode(claim.state)
-        self.first, self._count = state.first, state.count
         assert claim.parent is not None, "a chunk is the child of its run"
         self._run = claim.parent
         self.run_text = str(PromiseId.from_bytes(claim.parent))
-        self.values: list[Any] = []
         self.resources: dict[str, Any] = {
             name: engine.resources.need(wanted, batch.name) for name, wanted in batch.resources
         }
         self.rank = (claim.priority, claim.row)  # chunks are spawned in the order of their items
-        self._owner = claim.epoch & _OWNER_BITS or 1
-        self._time_base = engine.now()
-        self._changed = asyncio.Event()
-        self._unfinished = 0  # items that are begun and have not ended
-        self._is_dirty = False
         self._marked_at = self._time_base
         self._prefix = 0
         self._is_latched = False
         self._force_at: float | None = None
-        self._cautious: list[int] = []
-        self._ok: list[int] = []
-        self._skips: list[tuple[int, str]] = []
-        self._failures: list[tuple[int, FailClass, Note]] = []
         self._broken: Exception | None = None
         self._has_begun = False
         self._asked_at = self._time_base
@@ -106,43 +68,6 @@ class ChunkRun:
     @property
     def threads(self) -> Executor:
         return self._engine.threads
-
-    def attempt(self, place: int) -> int:
-        """From 1."""
-        return self._ledger.attempts(self.first + place) + 1
-
-    # ------------------------------------------------------------------ what the lanes tell
-
-    def succeeded(self, place: int, value: Any) -> None:
-        if self._batch.needs_results:
-            try:
-                text = self._batch.result.encode(value, max_bytes=self._batch.payload_limit)
-            except PayloadError as error:
-                self._fail(place, FailClass.PERMANENT, note_error(error))
-                return
-            self._results[place] = Raw(text.encode())
-        self._ok.append(place)
-        self._finished()
-
-    def skipped(self, place: int, skip: Skip) -> None:
-        self._skips.append((place, text_of(skip.reason)))
-        self._finished()
-
-    def failed(self, place: int, error: BaseException) -> None:
-        is_retryable = self._batch.is_retryable(error) and not isinstance(error, PayloadError)
-        self._fail(place, FailClass.RETRYABLE if is_retryable else FailClass.PERMANENT, note_error(error))
-
-    def cut_off(self, place: int, fail_class: FailClass, why: str) -> None:
-        self._fail(place, fail_class, Note(why, "TimeoutError"))
-
-    def _fail(self, place: int, fail_class: FailClass, note: Note) -> None:
-        self._failures.append((place, fail_class, note))
-        self._finished()
-
-    def _finished(self) -> None:
-        self._unfinished -= 1
-        if self._unfinished == 0:
-            self._changed.set()
 
     def break_down(self, error: Exception) -> None:
         self._broken = error
@@ -177,30 +102,12 @@ class ChunkRun:
             self._pool.forget(self)
 
     def _open(self, chunk: ChunkView) -> None:
-        batch = self._batch
         self._chunk = chunk
-        lease_ms = max(1, round(batch.lease_seconds * 1000))
-        now_ms = self._now_ms()
-        self._ledger = SequenceLedger(lease_ms=lease_ms, now_ms=now_ms, base=self.first, retry=batch.guard)
-        self._ledger.load(
-            unpack(self.first, chunk.states or b"", chunk.attempts), read_ready(self.first, chunk.ready_ms)
-        )
-        self._notes = read_notes(chunk.notes)
-        self._results: list[Raw | None] = read_results(chunk.results, chunk.count) if batch.needs_results else []
+        self._load(chunk)
         self._marked = self._counters()
         self._prefix = chunk.prefix
         if self._claim.cancel_requested:
             self._latch()
-        self._read_values(chunk)
-
-    def _read_values(self, chunk: ChunkView) -> None:
-        if chunk.inputs is None or chunk.ended == chunk.count:
-            return
-        try:
-            self.values = self._batch.list_codec.decode(chunk.inputs)
-        except PayloadError:
-            # One that today's code cannot read must not take the others with it.
-            self.values = [read_input(self._batch.codec, raw) for raw in _raws(chunk.inputs)]
 
     async def _work(self) -> None:
         ledger = self._ledger
@@ -236,86 +143,14 @@ class ChunkRun:
             else:
                 await self._wait(may_begin)
 
-    # ------------------------------------------------------------------ the ledger
-
     def _take(self) -> list[int]:
         """Begin what there is room for: the places, in flight from now on."""
         room = self._pool.room(self)
-        if not room:
-            return []
-        ledger, now_ms = self._ledger, self._now_ms()
-        begun: list[int] = []
-        for run in ledger.take(self._owner, now_ms, limit=room):
-            # A run is of free items, which have failed before, or of fresh ones: never of both.
-            for part in [run] if ledger.attempts(run.start) == 0 else self._without_suspects(run):
-                ledger.begin_range(part.start, part.stop, self._owner, now_ms)
-                begun.extend(range(part.start - self.first, part.stop - self.first))
-        if not begun and self._cautious and not self._unfinished:
-            place = self._cautious.pop(0)
-            ledger.begin(self.first + place, self._owner, now_ms)
-            begun.append(place)
-        self._unfinished += len(begun)
+        begun = self._begin(room) if room else []
         if begun:
             self._has_begun = True
             self._pool.reserve(self, len(begun))
         return begun
-
-    def _without_suspects(self, run: range) -> list[range]:
-        """An item that lost its worker before runs alone at its last chance: should it bring down this one too, no
-        innocent bystander fails with it."""
-        last = self._batch.guard.max_attempts - 1
-        bold = []
-        for seq in run:
-            if self._ledger.attempts(seq) >= last and self._ledger.outcome(seq)[1] == FailClass.LEASE_EXPIRED:
-                self._cautious.append(seq - self.first)
-            else:
-                bold.append(range(seq, seq + 1))
-        return bold
-
-    def _settle(self) -> None:
-        """What the lanes told since the last time, into the ledger."""
-        if not (self._ok or self._skips or self._failures):
-            return
-        self._is_dirty = True
-        ledger, owner, first, now_ms = self._ledger, self._owner, self.first, self._now_ms()
-        for start, stop in runs_of(self._ok):
-            ledger.finish_range(first + start, first + stop, owner, now_ms)
-        for place, reason in self._skips:
-            ledger.finish(first + place, owner, now_ms, SKIP)
-            if reason:
-                self._notes[place] = Note(reason)
-        for place, fail_class, note in self._failures:
-            delay_ms = self._delay_ms(place) if fail_class is not FailClass.LEASE_EXPIRED else 0
-            if not ledger.fail(first + place, owner, now_ms, fail_class, delay_ms=delay_ms):
-                self._notes[place] = note
-        self._ok, self._skips, self._failures = [], [], []
-
-    def _delay_ms(self, place: int) -> int:
-        policy = self._batch.retry
-        wait = policy.backoff_seconds(self.attempt(place)) * (1 - policy.jitter * self._engine.random())
-        return round(wait * 1000)
-
-    def _idle_seconds(self) -> float:
-        """Until the first retry is due, where every open item waits for one; else 0."""
-        counted = self._ledger.counters()
-        if counted.unseen or counted.in_flight:
-            return 0.0
-        waiting = self._ledger.waiting()
-        if len(waiting) < counted.dispatched:
-            return 0.0
-        return max(0, min(waiting.values()) - self._now_ms()) / 1000
-
-    def _counters(self) -> Counters:
-        counted = self._ledger.counters()
-        return Counters(
-            counted.unseen + counted.dispatched,
-            counted.in_flight,
-            counted.succeeded,
-            counted.skipped,
-            counted.failed,
-            counted.cancelled,
-            counted.retries,
-        )
 
     # ------------------------------------------------------------------ the store
 
@@ -388,15 +223,6 @@ class ChunkRun:
             await self._changed.wait()
         finally:
             timer.cancel()
-
-    def _has_more(self, now_ms: int) -> bool:
-        """Whether it would begin something if there were room."""
-        later = sum(ready_ms > now_ms for ready_ms in self._ledger.waiting().values())
-        counted = self._ledger.counters()
-        return counted.unseen + counted.dispatched > later
-
-    def _now_ms(self) -> int:
-        return self._claim.picked_at_us // 1000 + round((self._engine.now() - self._time_base) * 1000)
 
     # ------------------------------------------------------------------ cancelling
 

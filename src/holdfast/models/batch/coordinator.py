@@ -19,7 +19,7 @@ from holdfast.core.retry import GiveUp, RetryPolicy
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
-from holdfast.models.batch.chunk_run import ChunkState
+from holdfast.models.batch.chunk_items import ChunkState
 from holdfast.models.batch.definition import CHUNK_KIND, KIND, Batch, BatchRegistry, BatchResult
 from holdfast.models.batch.packing import cancelled
 from holdfast.models.batch.sinks import SINK_ITEMS, call_sink, read_run, sink_work
