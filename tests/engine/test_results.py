@@ -17,6 +17,7 @@ from holdfast.core.errors import (
     NotFoundError,
 )
 from holdfast.engine.results import Ending, Results
+from holdfast.store.values import Topic
 from holdfast.testing.hand import ERROR, Hand, done, promise_of, row, strand
 from holdfast.testing.stores import Stores
 from tests.engine.rig import Faulty, Rig
@@ -86,6 +87,28 @@ async def test_many_waiters_share_one_read(stores: Stores, faulty: Faulty, resul
     endings = await asyncio.gather(*(results.wait(promise_of(f"e{n % 20}")) for n in range(60)))
     assert endings == [Ending(Status.DONE, "1", None)] * 60
     assert faulty.calls["endings"] == 1
+
+
+async def test_hints_are_put_off_while_a_worker_of_this_process_tells_but_nobody_waits_for_that(
+    stores: Stores, results: Results
+) -> None:
+    """They are mostly its own, and each would be a read of all that is waited for."""
+    hand = await Hand(stores.store).start()
+    await hand.apply(await hand.take(row("past")), done("5"))
+    claim = await hand.take(row("b"))
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+    results._waiters |= {promise_of("a"): [first], promise_of("b"): [second]}
+    results._hear(Topic.ENDED)
+    assert results._woken.is_set(), "nobody here tells"
+    results._woken.clear()
+    results.ended(promise_of("a"), Status.DONE, "7", None)
+    assert first.result() == Ending(Status.DONE, "7", None)
+    results._hear(Topic.ENDED)
+    assert not results._woken.is_set()
+    assert await results.wait(promise_of("past")) == Ending(Status.DONE, "5", None)
+    await hand.apply(claim, done("6"))
+    assert await second == Ending(Status.DONE, "6", None)
 
 
 async def test_a_waiter_that_gives_up_is_forgotten(stores: Stores, results: Results) -> None:

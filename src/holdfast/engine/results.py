@@ -8,6 +8,7 @@ run that goes on as another waits for that one.
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 from msgspec import Struct
 
@@ -20,7 +21,7 @@ from holdfast.store.values import Topic
 
 FIRST_POLL_SECONDS = 0.05
 LAST_POLL_SECONDS = 1.0
-TOLD_SECONDS = 0.05  # between two passes while a worker of this process tells what ends
+TOLD_SECONDS = 0.05  # a hint is put off for so long while a worker of this process tells what ends
 READ_SHARE = 5  # a pass waits this many times as long as its read took: many waiters never drown the store
 
 
@@ -43,7 +44,8 @@ class Results(Service):
         self._ear: Ear | None = None
         self._armed_at = float("-inf")
         self._poll_seconds = FIRST_POLL_SECONDS
-        self._was_told = False  # by a worker of this process, since the last pass
+        self._told_at = float("-inf")  # by a worker of this process
+        self._late: asyncio.TimerHandle | None = None  # the pass for hints that were put off
 
     async def wait(self, promise: bytes) -> Ending:
         """Until it has ended, is stranded, or turns out not to exist."""
@@ -78,7 +80,7 @@ class Results(Service):
 
     def ended(self, promise: bytes, status: Status, result: str | None, error: str | None) -> None:
         """Told by a worker of this process, in the turn of the loop in which the commit became durable."""
-        self._was_told = True
+        self._told_at = monotonic()
         if self._followed and promise in self._followed.values():
             self.wake()
         if promise in self._waiters and promise not in self._followed:
@@ -89,7 +91,6 @@ class Results(Service):
         if not self._waiters:
             return None
         await self._listen()
-        self._was_told = False
         loop = asyncio.get_running_loop()
         began = loop.time()
         promises = list(self._waiters)
@@ -100,6 +101,8 @@ class Results(Service):
             end = ends.get(asked)
             if end is None:
                 some_live = True
+            elif promise not in self._waiters:
+                continue  # told of meanwhile, or given up
             elif end.successor is not None:
                 self._followed[promise] = end.successor
                 moved = True
@@ -109,11 +112,7 @@ class Results(Service):
             return 0.0
         if not some_live:  # who comes next, as in a loop over handles, is not to wait for the pause below
             return None
-        pause = (loop.time() - began) * READ_SHARE
-        await asyncio.sleep(pause)
-        if self._was_told and not self._followed:
-            # Most hints are this process's own then, of ends that it was told of: not each is worth a read.
-            await asyncio.sleep(TOLD_SECONDS - pause)
+        await asyncio.sleep((loop.time() - began) * READ_SHARE)
         if not self._waiters:
             return None
         delay = self._poll_seconds
@@ -122,6 +121,9 @@ class Results(Service):
 
     async def stop(self) -> None:
         await super().stop()
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
         ear, self._ear = self._ear, None
         if ear is not None:
             await ear.close()
@@ -144,8 +146,17 @@ class Results(Service):
             self._armed_at = now
 
     def _hear(self, topic: Topic) -> None:
-        if topic is Topic.ENDED and self._waiters:
+        if topic is not Topic.ENDED or not self._waiters:
+            return
+        if monotonic() - self._told_at > TOLD_SECONDS:
             self.wake()
+        elif self._late is None:
+            # Most hints are this process's own then, of ends that it was told of: not each is worth a read.
+            self._late = asyncio.get_running_loop().call_later(TOLD_SECONDS, self._hear_late)
+
+    def _hear_late(self) -> None:
+        self._late = None
+        self.wake()
 
     def _settle(self, promise: bytes, ending: Ending) -> None:
         self._followed.pop(promise, None)
