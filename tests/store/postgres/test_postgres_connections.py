@@ -171,6 +171,23 @@ def test_a_url_says_that_a_pooler_is_in_between() -> None:
     assert not Address("postgresql://db/orders").pooled
 
 
+async def test_a_call_that_was_cut_off_leaves_no_transaction_to_the_next(postgres_url: str, schema: str) -> None:
+    """What the next call writes would never be committed, and the locks of the first stay."""
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+
+    async def cut_off() -> None:
+        async with store._connections.any("look") as connection:
+            await connection.execute("begin")
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await cut_off()
+    async with store._connections.any("look") as connection:
+        assert not connection.is_in_transaction()
+    await store.close()
+
+
 # ---------------------------------------------------------------------- behind a pooler in transaction mode
 
 

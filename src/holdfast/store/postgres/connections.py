@@ -177,7 +177,8 @@ class Lent:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, _PASSING):
+        # Cut off, it may be in a transaction that nobody ends: with its locks, and with what the next call would write.
+        if isinstance(error, _PASSING) or (error is not None and not isinstance(error, Exception)):
             self._connection.terminate()
         try:
             await self._connections.give_back(self._connection, self._idle)
