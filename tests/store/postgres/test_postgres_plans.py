@@ -370,3 +370,27 @@ async def test_the_ends_of_jobs_are_by_id_however_many_are_open(watched: Watched
     await watched.commit([Commit(claim, (keep(), end)) for claim in claims])
     assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}
     assert watched.widest() <= 2 * BATCH, "the messages and their jobs"
+
+
+async def test_a_look_at_messages_and_at_ends_of_jobs_is_by_key(watched: Watched) -> None:
+    """Also if it was planned when there was next to nothing to read."""
+    some = list(range(1, BATCH + 1))
+    look = (some, some, ["a"] * BATCH, [""] * BATCH, [b"0"] * BATCH)
+    schema = watched.store._schema
+    for count in (1, MANY):
+        await watched.connection.execute(
+            f"truncate {schema}.activities, {schema}.guids, {schema}.semaphores;"
+            f"insert into {schema}.activities (job_id, activity, dimension, ledger) "
+            f"  select g, 'a', '', 0 from generate_series(1, {count}) g;"
+            f"insert into {schema}.guids (job_id, guid, activity, dimension, ordinal, ledger, response) "
+            f"  select g, '0', 'a', '', 1, 10000000001, '{{}}' from generate_series(1, {count}) g;"
+            f"insert into {schema}.semaphores (job_id, activity, dimension, status) "
+            f"  select g, '', '', 1 from generate_series(1, {count}) g"
+        )
+        await fill(watched, f"job{count}", "delegated", count=count)
+        for _ in range(8):
+            await watched.call("flow_look", *look)
+            looked = {relation: watched.widest(relation) for relation in ("executions", "activities", "guids")}
+            await watched.call("flow_closing", some, ["a"])
+    assert max(looked.values()) <= BATCH
+    assert watched.widest("guids") <= BATCH

@@ -14,16 +14,21 @@ select * from {schema}.collate_1(
   $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
   $48, $49, $50, $51, $52, $53, $54)
 
+-- Row by row and by key: a join may be planned to read a whole table, if that was small when it was planned.
 -- name: flow_look
 select m.step, m.state, j.status as job_status, j.cancel_requested, s.status as semaphore, a.ledger,
   g.ledger as guid_ledger, g.ordinal, g.response
 from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bytea[])
   with ordinality k(id, job, activity, dimension, guid, at)
-left join {schema}.executions m on m.id = k.id
-left join {schema}.executions j on j.id = k.job
-left join {schema}.semaphores s on s.job_id = k.job and s.activity = '' and s.dimension = ''
-left join {schema}.activities a on a.job_id = k.job and a.activity = k.activity and a.dimension = k.dimension
-left join {schema}.guids g on g.job_id = k.job and g.guid = k.guid
+left join lateral (select step, state from {schema}.executions where id = k.id limit 1) m on true
+left join lateral (select status, cancel_requested from {schema}.executions where id = k.job limit 1) j on true
+left join lateral (
+  select status from {schema}.semaphores where job_id = k.job and activity = '' and dimension = '' limit 1) s on true
+left join lateral (
+  select ledger from {schema}.activities
+  where job_id = k.job and activity = k.activity and dimension = k.dimension limit 1) a on true
+left join lateral (
+  select ledger, ordinal, response from {schema}.guids where job_id = k.job and guid = k.guid limit 1) g on true
 order by k.at
 
 -- name: flow_arrived
@@ -34,10 +39,13 @@ where job_id = $1 and activity = $2 and dimension = $3 order by seq
 -- name: flow_closing
 select k.at, j.cancel_requested, f.error, g.activity, g.dimension, g.ordinal, g.response
 from unnest($1::bigint[]) with ordinality k(job, at)
-join {schema}.executions j on j.id = k.job
+cross join lateral (select cancel_requested from {schema}.executions where id = k.job limit 1) j
 left join lateral (select error from {schema}.failures where job_id = k.job order by seq limit 1) f on true
-left join {schema}.guids g on g.job_id = k.job and g.response is not null and g.ledger / 10000000000 % 10 = 1
-  and ($2::text[] is null or g.activity = any ($2))
+left join lateral (
+  select activity, dimension, ordinal, response, seq from {schema}.guids
+  where job_id = k.job and response is not null and ledger / 10000000000 % 10 = 1
+    and ($2::text[] is null or activity = any ($2))
+  order by seq) g on true
 order by k.at, g.seq
 
 -- name: flow_id
