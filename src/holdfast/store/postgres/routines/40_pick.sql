@@ -128,6 +128,8 @@ declare
   v_at int;
   v_wait double precision;
   v_due double precision;
+  v_is_limited boolean;
+  v_is_unsettled boolean;
 begin
   -- A lease need not be on the disk before it is used: commits reach it in their order, so whatever its holder commits
   -- takes it along, and a lease lost with the server (with nothing after it) is picked again.
@@ -139,10 +141,12 @@ begin
     return next;
     return;
   end if;
-  if exists (
-    select from {schema}.queues u
-    where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)
-  ) then
+  select exists (
+      select from {schema}.queues u
+      where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)),
+    exists (select from {schema}.partition_locks where holder is null)
+  into v_is_limited, v_is_unsettled;
+  if v_is_limited then
     select l.p_rooms, l.p_wait into p_rooms, v_wait from {schema}.limit_rooms_1(p_queues, p_rooms, v_now) l;
   end if;
   if 0 >= any (p_rooms) then
@@ -152,7 +156,7 @@ begin
   if p_queues is null then
     v_need := 0;
     v_due := v_wait;
-  elsif exists (select from {schema}.partition_locks where holder is null) then
+  elsif v_is_unsettled then
     perform {schema}.settle_keys_1(1000);
   end if;
 
@@ -264,7 +268,7 @@ begin
     return query
       {include lease_rows};
   end if;
-  if v_ids <> '{}' and exists (select from {schema}.queues u where u.name = any (p_queues) and u.rate is not null) then
+  if v_is_limited and v_ids <> '{}' then
     update {schema}.queues u set tokens = u.tokens - n.taken
     from (select e.queue, count(*) as taken from {schema}.executions e where e.id = any (v_ids) group by e.queue) n
     where u.name = n.queue and u.rate is not null;
