@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import TypeAlias
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+from msgspec.structs import fields
 
 from holdfast.store.values import NewExecution, NewSignal
 
@@ -81,6 +84,30 @@ def execution_columns(given: Sequence[NewExecution], order: Sequence[int]) -> li
         sparse([row.cleans_up for row in rows]),
         unset([row.deadline for row in rows]),
         [at + 1 for at in order],
+    ]
+
+
+_OWN: Final = ("promise", "state", "input_hash", "idempotency_key")
+_SHARED: Final = ("kind", "name", "version", "handler", "step", "queue", "priority", "digest", "cleans_up")
+_shared_of: Final = attrgetter(*_SHARED)
+_SPECIAL: Final = {field.name: field.default for field in fields(NewExecution) if field.name not in _OWN + _SHARED}
+_special_of: Final = attrgetter(*_SPECIAL)
+_NOTHING_SPECIAL: Final = tuple(_SPECIAL.values())
+
+
+def alike_arguments(given: Sequence[NewExecution], order: Sequence[int]) -> list[object] | None:
+    """The parameters of `insert_alike_1`, where the rows are."""
+    shared = _shared_of(given[0])
+    if not all(_shared_of(row) == shared and _special_of(row) == _NOTHING_SPECIAL for row in given):
+        return None
+    rows = [given[at] for at in order]
+    return [
+        [row.promise for row in rows],
+        [row.state for row in rows],
+        [row.input_hash for row in rows],
+        unset([row.idempotency_key for row in rows]),
+        [at + 1 for at in order],
+        *shared,
     ]
 
 

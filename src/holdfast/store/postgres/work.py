@@ -14,7 +14,7 @@ from holdfast.store.effects import Commit
 from holdfast.store.flows import MESSAGE
 from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
 from holdfast.store.postgres.collating import Collation
-from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
+from holdfast.store.postgres.columns import alike_arguments, execution_columns, insertion_order, signal_columns
 from holdfast.store.postgres.flush import Call, build_call, kept_arguments, read_answer
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import claims_of
@@ -80,7 +80,11 @@ class Work(Ledger):
     async def _insert_chunk(self, connection: Connection, rows: Sequence[NewExecution]) -> list[Inserted]:
         answers = [Inserted(row.promise, True) for row in rows]
         order = insertion_order(rows)
-        for found in await connection.fetch(self._sql["insert"], *execution_columns(rows, order)):
+        if (alike := alike_arguments(rows, order)) is not None:
+            found_rows = await connection.fetch(self._sql["insert_alike"], *alike)
+        else:
+            found_rows = await connection.fetch(self._sql["insert"], *execution_columns(rows, order))
+        for found in found_rows:
             answers[order[found["ord"] - 1]] = Inserted(
                 found["promise"], False, found["collided"], found["key_conflict"]
             )

@@ -3,6 +3,10 @@ select * from {schema}.insert_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
   '{}', '{}')
 
+-- name: insert_alike
+select ord, promise, collided, key_conflict from {schema}.insert_alike_1(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+
 -- name: fork_journal
 with copied as (
   update {schema}.executions set journal_length = $2 where promise = $1 returning id
