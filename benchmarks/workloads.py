@@ -20,7 +20,7 @@ from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.models.handle import Handle
 
-BATCH = 5_000
+BATCH = 2_000
 TEN = 10
 
 
