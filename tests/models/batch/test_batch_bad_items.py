@@ -78,11 +78,12 @@ async def test_a_hung_plain_function_is_cut_off_and_the_rest_goes_on(rig: Rig) -
 async def test_waiting_for_a_thread_is_not_the_items_time(rig: Rig) -> None:
     """`timeout` bounds an item from its own begin, though there are fewer threads than lanes."""
 
-    @rig.app.batch(chunk=400, retry=NO_RETRY, timeout=0.25, concurrency=300)
+    @rig.app.batch(chunk=20, retry=NO_RETRY, timeout=0.8, concurrency=20)
     def work(number: int) -> None:
-        threading.Event().wait(0.06)
+        threading.Event().wait(0.08)
 
-    run = await work.start(range(300))
+    await rig.make_worker(threads=1)
+    run = await work.start(range(20))  # the last of them waits for twice its timeout
     await asyncio.wait_for(rig.run(), 30)
     assert set(await outcomes(run)) == {"success"}
 
