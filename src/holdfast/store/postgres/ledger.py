@@ -20,7 +20,7 @@ class Ledger:
         url: str,
         *,
         schema: str = "holdfast",
-        connections: int = 4,
+        connections: int = 5,
         pooled: bool = False,
         listen: bool = True,
         listen_url: str | None = None,
