@@ -221,7 +221,10 @@ def _full_name(path: list[str], local: set[str], imported: dict[str, str], funct
     owner = getattr(found, "__self__", None)
     if owner is not None and type(owner).__module__ == "random":
         return f"random.{name}"
-    return None if name is None or module is None else ".".join([str(module), str(name), *rest])
+    if name is None or module is None:
+        return None
+    public = str(module).partition("._")[0]  # where a class is written: Path in pathlib._local from Python 3.13 on
+    return ".".join([public, str(name), *rest])
 
 
 def _lookup(name: str, function: Callable[..., Any]) -> Any:
