@@ -16,15 +16,13 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.core.codec import encode_error
 from holdfast.core.errors import HoldfastError, StoreUnavailableError
-from holdfast.core.identity import PromiseId
 from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.committer import Committer
@@ -33,8 +31,9 @@ from holdfast.engine.lifespan import Lifespan, Resources, open_resources
 from holdfast.engine.notifier import Notifier
 from holdfast.engine.observer import Observer
 from holdfast.engine.picker import OrphanSweep, Picker
+from holdfast.engine.rescue import Rescue
 from holdfast.engine.runner import Runner
-from holdfast.engine.service import Backoff, Service
+from holdfast.engine.service import Service
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.threads import StepThreads
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
@@ -79,6 +78,7 @@ class Worker:
             observer.attach(store)
         self._services = tuple(services)  # loops of the models', run as this worker's own
         self._active = ActiveClaims()
+        self._rescue = Rescue(store, lambda: self._id, self.commit)
         self._id = ""
         self._is_draining = False
         self.left_behind = 0  # steps that went on after they were cancelled: their tasks are still on the loop
@@ -128,15 +128,13 @@ class Worker:
     def now(self) -> float:
         return self._loop.time()
 
-    def commit(self, claim: ExecutionClaim, *effects: Effect) -> Awaitable[Receipt]:
+    def commit(self, claim: ExecutionClaim, *effects: Effect) -> asyncio.Future[Receipt]:
         if self._observer is not None:
             effects = self._observer.stamped_effects(effects)
         return self._committer.commit(claim, effects)
 
     def conclude(self, claim: ExecutionClaim, *effects: Effect) -> None:
-        if self._observer is not None:
-            effects = self._observer.stamped_effects(effects)
-        committed = self._committer.commit(claim, effects)
+        committed = self.commit(claim, *effects)
         self._active.replace(claim, committed)
         committed.add_done_callback(partial(self._ended, claim))
 
@@ -384,40 +382,12 @@ class Worker:
         if not self._active.is_by(claim, task) and (task.cancelled() or task.exception() is None):
             return  # it left its last commit behind
         if not task.cancelled() and (error := task.exception()) is not None:
-            if isinstance(error, StoreUnavailableError):
-                rescue = self._loop.create_task(self._give_back(claim, error))
-            else:
-                # A runner that raises is a fault of ours, not of the user's code: strand it, loudly, and go on.
-                rescue = self._loop.create_task(self._strand(claim, error))
+            rescue = self._loop.create_task(self._rescue.save(claim, error))
             self._active.replace(claim, rescue)
-            rescue.add_done_callback(lambda done: self._rescued(claim, done))
+            rescue.add_done_callback(partial(self._rescued, claim))
             return
         self._active.remove(claim)
         self._picker.wake()
-
-    async def _strand(self, claim: ExecutionClaim, error: BaseException) -> None:
-        label = PromiseId.from_bytes(claim.promise).label(claim.name)
-        log.error(
-            "%s could not be worked on and is stranded; resume it once the cause is mended", label, exc_info=error
-        )
-        record = encode_error(error, kind="internal")
-        # No progress: what the step was given must be there when it is resumed.
-        await self.commit(
-            claim,
-            AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt + 1, progress=False, error=record),
-        )
-
-    async def _give_back(self, claim: ExecutionClaim, error: StoreUnavailableError) -> None:
-        """The store was away when the runner needed to read: nothing has happened, so it may be picked again."""
-        label = PromiseId.from_bytes(claim.promise).label(claim.name)
-        log.warning("%s is put back, the store was unavailable: %s", label, error)
-        backoff = Backoff()
-        while True:
-            try:
-                await self._store.release(self._id, [claim])
-                return
-            except StoreUnavailableError:
-                await asyncio.sleep(backoff.take())
 
     def _rescued(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
