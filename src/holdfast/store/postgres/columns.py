@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from msgspec.structs import fields
-
+from holdfast.store.alike import OWN_FIELDS, asks_for_nothing_but, shared_of
 from holdfast.store.values import NewExecution, NewSignal
 
 Column: TypeAlias = Sequence[object]
@@ -87,18 +86,15 @@ def execution_columns(given: Sequence[NewExecution], order: Sequence[int]) -> li
     ]
 
 
-_OWN: Final = ("promise", "state", "input_hash", "idempotency_key")
-_SHARED: Final = ("kind", "name", "version", "handler", "step", "queue", "priority", "digest", "cleans_up")
-_shared_of: Final = attrgetter(*_SHARED)
-_SPECIAL: Final = {field.name: field.default for field in fields(NewExecution) if field.name not in _OWN + _SHARED}
-_special_of: Final = attrgetter(*_SPECIAL)
-_NOTHING_SPECIAL: Final = tuple(_SPECIAL.values())
+_SENT_ONCE: Final = ("kind", "name", "version", "handler", "step", "queue", "priority", "digest", "cleans_up")
+_sent_once: Final = attrgetter(*_SENT_ONCE)
+_is_plain: Final = asks_for_nothing_but(OWN_FIELDS + _SENT_ONCE)
 
 
 def alike_arguments(given: Sequence[NewExecution], order: Sequence[int]) -> list[object] | None:
     """The parameters of `insert_alike_1`, where the rows are."""
-    shared = _shared_of(given[0])
-    if not all(_shared_of(row) == shared and _special_of(row) == _NOTHING_SPECIAL for row in given):
+    shared = shared_of(given[0])
+    if not _is_plain(given[0]) or not all(shared_of(row) == shared for row in given):
         return None
     rows = [given[at] for at in order]
     return [
@@ -107,7 +103,7 @@ def alike_arguments(given: Sequence[NewExecution], order: Sequence[int]) -> list
         [row.input_hash for row in rows],
         unset([row.idempotency_key for row in rows]),
         [at + 1 for at in order],
-        *shared,
+        *_sent_once(given[0]),
     ]
 
 

@@ -12,25 +12,21 @@ from operator import attrgetter
 from typing import Final
 
 from msgspec.json import encode
-from msgspec.structs import fields
 
 from holdfast.core.clock import to_us
+from holdfast.store.alike import OWN_FIELDS, asks_for_nothing_but, shared_of
 from holdfast.store.sqlite.rows import Row, after, names_json
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Inserted, NewExecution
 
-_PLAIN_FIELDS: Final = (
-    *("promise", "kind", "name", "version", "handler", "step", "state", "queue", "priority", "input_hash"),
-    *("digest", "delay", "idempotency_key", "cleans_up"),
+_is_plain: Final = asks_for_nothing_but(
+    (
+        *OWN_FIELDS,
+        *("kind", "name", "version", "handler", "step", "queue", "priority", "digest", "delay", "cleans_up"),
+    )
 )
-_SPECIAL: Final = {field.name: field.default for field in fields(NewExecution) if field.name not in _PLAIN_FIELDS}
-_special_of: Final = attrgetter(*_SPECIAL)
-_NOTHING_SPECIAL: Final = tuple(_SPECIAL.values())
-
-_OWN_FIELDS: Final = ("promise", "input_hash", "state", "idempotency_key")
-_shared_of: Final = attrgetter(*(field.name for field in fields(NewExecution) if field.name not in _OWN_FIELDS))
-_own_of: Final = attrgetter(*_OWN_FIELDS[1:])
+_own_of: Final = attrgetter(*OWN_FIELDS[1:])
 _PACKED_LEAST: Final = 32  # rows; for fewer of them packing costs as much as it saves
 _PACKED_MOST: Final = 8 * 1024 * 1024  # characters; SQLite limits the length of a parameter
 
@@ -46,7 +42,7 @@ def insert(
     if len(rows) < _PACKED_LEAST:
         created = _insert_each(tx, rows, parent_id, parent_round)
     else:
-        for _, run in groupby(rows, _shared_of):  # runs, not groups: the order of the rows is that of their ids
+        for _, run in groupby(rows, shared_of):  # runs, not groups: the order of the rows is that of their ids
             created += _insert_alike(tx, list(run), parent_id, parent_round)
     if created:
         tx.work = True
@@ -56,7 +52,7 @@ def insert(
 
 
 def _insert_alike(tx: Tx, rows: Sequence[NewExecution], parent_id: int | None, parent_round: int | None) -> int:
-    """Rows that share all but `_OWN_FIELDS`; how many of them are new."""
+    """Rows that share all but `OWN_FIELDS`; how many of them are new."""
     promises = [row.promise for row in rows]
     length = len(promises[0])
     packed = encode([_own_of(row) for row in rows]) if len(rows) >= _PACKED_LEAST else b""
@@ -67,7 +63,7 @@ def _insert_alike(tx: Tx, rows: Sequence[NewExecution], parent_id: int | None, p
 
 
 def _insert_each(tx: Tx, rows: Sequence[NewExecution], parent_id: int | None, parent_round: int | None) -> int:
-    if parent_id is None and all(_special_of(row) == _NOTHING_SPECIAL for row in rows):
+    if parent_id is None and all(map(_is_plain, rows)):
         parameters = [_plain_parameters(row, tx.now) for row in rows]
         return tx.db.executemany(SQL["insert_plain"], parameters).rowcount
     parameters = [
@@ -104,7 +100,7 @@ def _plain_parameters(row: NewExecution, now: int) -> Row:
 
 
 def _parameters(row: NewExecution, now: int, parent_id: int | None, parent_round: int | None) -> Row:
-    """All but `_OWN_FIELDS`."""
+    """All but `OWN_FIELDS`."""
     eligible_at = after(now, row.delay)
     if row.at is not None:
         eligible_at = max(eligible_at, to_us(row.at))
