@@ -46,6 +46,16 @@ async def stored(rig: Rig, run: BatchRun[Any], first: int = 0) -> ChunkView:
     return found
 
 
+async def start_four(rig: Rig, flaky: Flaky, retry: RetryPolicy) -> BatchRun[None]:
+    """One chunk of four items."""
+
+    @rig.app.batch(chunk=4, retry=retry)
+    async def work(number: int) -> None:
+        flaky(number)
+
+    return await work.start(range(4))
+
+
 async def test_a_waiting_chunk_gives_its_slot_to_others(rig: Rig) -> None:
     """More chunks wait than the worker has slots, and another execution runs all the same."""
     flaky = Flaky(*range(0, 24, 4))
@@ -78,12 +88,7 @@ async def test_a_waiting_chunk_gives_its_slot_to_others(rig: Rig) -> None:
 
 async def test_a_retry_comes_at_its_time_and_not_before(rig: Rig) -> None:
     flaky = Flaky(1, times=2)
-
-    @rig.app.batch(chunk=4, retry=IN_A_MINUTE)
-    async def work(number: int) -> None:
-        flaky(number)
-
-    run = await work.start(range(4))
+    run = await start_four(rig, flaky, IN_A_MINUTE)
     await rig.run()
     for wait, runs in ((60, 2), (120, 3)):
         await rig.advance(wait - 20)
@@ -154,12 +159,7 @@ async def test_a_death_beside_waiting_items_keeps_their_times(rig: Rig) -> None:
 
 async def test_a_death_while_a_chunk_is_given_back_loses_nothing(rig: Rig) -> None:
     flaky = Flaky(2)
-
-    @rig.app.batch(chunk=4, retry=IN_A_MINUTE)
-    async def work(number: int) -> None:
-        flaky(number)
-
-    run = await work.start(range(4))
+    run = await start_four(rig, flaky, IN_A_MINUTE)
     doomed = await rig.make_worker()
     await doomed.run_until_idle()
     await rig.make_worker()
@@ -174,12 +174,7 @@ async def test_a_death_while_a_chunk_is_given_back_loses_nothing(rig: Rig) -> No
 
 async def test_cancel_ends_a_waiting_chunk_at_once(rig: Rig) -> None:
     flaky = Flaky(1)
-
-    @rig.app.batch(chunk=4, retry=IN_A_MINUTE)
-    async def work(number: int) -> None:
-        flaky(number)
-
-    run = await work.start(range(4))
+    run = await start_four(rig, flaky, IN_A_MINUTE)
     await rig.run()
     await run.cancel()
     await rig.run()
@@ -191,12 +186,7 @@ async def test_cancel_ends_a_waiting_chunk_at_once(rig: Rig) -> None:
 
 async def test_a_pause_holds_a_waiting_chunk_and_its_time(rig: Rig) -> None:
     flaky = Flaky(1)
-
-    @rig.app.batch(chunk=4, retry=IN_A_MINUTE)
-    async def work(number: int) -> None:
-        flaky(number)
-
-    run = await work.start(range(4))
+    run = await start_four(rig, flaky, IN_A_MINUTE)
     await rig.run()
     await run.pause()
     await rig.advance(10)
@@ -214,24 +204,14 @@ async def test_a_pause_holds_a_waiting_chunk_and_its_time(rig: Rig) -> None:
 
 async def test_a_short_wait_is_slept_through(rig: Rig) -> None:
     flaky = Flaky(1)
-
-    @rig.app.batch(chunk=4, retry=RetryPolicy(max_attempts=2, initial_delay=0.02))
-    async def work(number: int) -> None:
-        flaky(number)
-
-    run = await work.start(range(4))
+    run = await start_four(rig, flaky, RetryPolicy(max_attempts=2, initial_delay=0.02))
     await rig.run()
     assert (await run.result()).succeeded == 4
 
 
 async def test_records_carry_the_times(rig: Rig) -> None:
     flaky = Flaky(1)
-
-    @rig.app.batch(chunk=4, retry=IN_A_MINUTE)
-    async def work(number: int) -> None:
-        flaky(number)
-
-    run = await work.start(range(4))
+    run = await start_four(rig, flaky, IN_A_MINUTE)
     await rig.run()
     found: list[Record] = []
 
@@ -273,12 +253,7 @@ def test_times_are_kept_of_waiting_items_alone() -> None:
 
 async def test_without_a_delay_nothing_is_given_back(rig: Rig) -> None:
     flaky = Flaky(1)
-
-    @rig.app.batch(chunk=4, retry=AT_ONCE)
-    async def work(number: int) -> None:
-        flaky(number)
-
-    run = await work.start(range(4))
+    run = await start_four(rig, flaky, AT_ONCE)
     await rig.run()
     assert (await chunk_row(rig, run)).status is Status.DONE
     assert (await run.result()).retries == 1
