@@ -134,35 +134,6 @@ async def _flush_and_crash(sqlite: SqliteStore, hand: Hand, commit: Commit, poin
         set_hook(None)
 
 
-@pytest.mark.parametrize("crashes", [False, True])
-async def test_a_lease_does_not_wait_for_the_disk_but_every_outcome_does(
-    sqlite: SqliteStore, hand: Hand, crashes: bool
-) -> None:
-    """The log is synced as a whole: an outcome takes the lease that it rests on along."""
-    normal, full = 1, 2
-    await sqlite.insert([row("a"), row("b")])
-    found: list[tuple[str, int]] = []
-
-    def look(reached: str) -> None:
-        found.append((reached, sqlite._opened().db.execute("pragma synchronous").fetchone()[0]))
-        if crashes and reached == "pick.before":
-            raise Crash(reached)
-
-    set_hook(look)
-    try:
-        if crashes:
-            with pytest.raises(Crash):
-                await hand.pick(1)
-        else:
-            (claim,) = await hand.pick(1)
-            await hand.apply(claim, done())
-    finally:
-        set_hook(None)
-    seen = {(point, level) for point, level in found if point.endswith(".before")}
-    assert seen == ({("pick.before", normal)} if crashes else {("pick.before", normal), ("flush.before", full)})
-    assert sqlite._opened().db.execute("pragma synchronous").fetchone()[0] == full
-
-
 async def test_a_long_line_behind_a_held_key_is_blocked_in_bounded_transactions(
     sqlite: SqliteStore, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,16 +150,14 @@ class SqliteStore(Flowing):
     async def now_us(self) -> int:
         return self._clock.now_us()
 
-    async def _write(
-        self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, is_lease: bool = False
-    ) -> T:
+    async def _write(self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False) -> T:
         """One transaction: in the writer thread, or here if it is small and commits are quick."""
         writer = self._opened()
         if is_small and writer.is_quick:
-            result = writer.run_now(point, work, is_lease=is_lease)
+            result = writer.run_now(point, work)
             await asyncio.sleep(0)  # a caller in a loop must not keep others from running
             return result
-        return await writer.run(point, work, is_lease=is_lease)
+        return await writer.run(point, work)
 
     async def _read(self, work: Callable[[reading.Db], T]) -> T:
         return await self._opened_readers().run(work)
@@ -225,8 +223,7 @@ class SqliteStore(Flowing):
     async def pick(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> Picked:
         order = picking.PickOrder(worker, queues, handlers, limit)
         while True:
-            is_small = min(limit, self._last_picked) <= _SMALL_ROWS
-            picked, more = await self._write("pick", order.run, is_small=is_small, is_lease=True)
+            picked, more = await self._write("pick", order.run, is_small=min(limit, self._last_picked) <= _SMALL_ROWS)
             self._last_picked = len(picked.claims)
             if not more:
                 return picked

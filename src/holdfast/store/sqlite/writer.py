@@ -2,10 +2,6 @@
 
 A write runs in the writer thread, or inline on the caller's thread where commits are fast enough; a gate keeps the
 two apart. Across processes the writers queue on `lock.WriterLock`.
-
-A commit is on the disk when it returns, but for one kind (`is_lease`): a lease need not be there before it is used. The
-log is synced as a whole, so whatever its holder commits takes it along, and a lease that is lost with the machine, with
-nothing after it, is picked again.
 """
 
 from __future__ import annotations
@@ -79,36 +75,32 @@ class Writer:
             self.db.close()
             self._lock.close()
 
-    async def run(self, point: str | None, work: Callable[[Tx], T], *, is_lease: bool = False) -> T:
+    async def run(self, point: str | None, work: Callable[[Tx], T]) -> T:
         """One write transaction in the writer thread. Cancelling the caller does not undo it."""
         loop = asyncio.get_running_loop()
         try:
-            future = loop.run_in_executor(self._thread, self._run_queued, point, work, is_lease)
+            future = loop.run_in_executor(self._thread, self._run_queued, point, work)
         except RuntimeError as error:
             raise StoreError(f"the store on {self._path} is closed: open it again") from error
         self._submitted += 1
         return await future
 
-    def _run_queued(self, point: str | None, work: Callable[[Tx], T], is_lease: bool) -> T:
+    def _run_queued(self, point: str | None, work: Callable[[Tx], T]) -> T:
         try:
-            return self.run_now(point, work, is_lease=is_lease)
+            return self.run_now(point, work)
         finally:
             self._finished += 1
 
-    def run_now(self, point: str | None, work: Callable[[Tx], T], *, is_lease: bool = False) -> T:
+    def run_now(self, point: str | None, work: Callable[[Tx], T]) -> T:
         """One write transaction on the calling thread."""
         begun = perf_counter()
         with self._gate:
             self._lock.acquire()
             try:
-                if is_lease:
-                    self.db.execute("pragma synchronous = normal")
-                result, wake = self._transact(begun, point, work, is_lease)
+                result, wake = self._transact(begun, point, work)
             except sqlite3.Error as error:
                 raise explain(self._path, error) from error
             finally:
-                if is_lease:
-                    self.db.execute("pragma synchronous = full")
                 self._lock.release()
         if point is not None:
             reach(point + ".after")
@@ -117,7 +109,7 @@ class Writer:
         return result
 
     def _transact(
-        self, begun: float, point: str | None, work: Callable[[Tx], T], is_lease: bool
+        self, begun: float, point: str | None, work: Callable[[Tx], T]
     ) -> tuple[T, Callable[[], None] | None]:
         db = self.db
         db.execute("begin immediate")
@@ -135,7 +127,7 @@ class Writer:
             if db.in_transaction:
                 db.execute("rollback")
             raise
-        if db.total_changes != changes and not is_lease:
+        if db.total_changes != changes:
             sample = min(waited + perf_counter() - committing, _SAMPLE_MAX_SECONDS)
             self._commit_seconds += _SMOOTHING * (sample - self._commit_seconds)
         return result, wake
