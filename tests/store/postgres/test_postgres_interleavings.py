@@ -216,31 +216,3 @@ async def test_deadlines_wait_for_nobody(ledger: PostgresStore, hand: Hand, held
     await held.execute("commit")
     assert (await ledger.fire_timers(10)).fired == 1
     assert len((await hand.take()).inbox) == 2
-
-
-# ---------------------------------------------------------------------- what waits for the disk
-
-
-async def test_a_lease_does_not_wait_for_the_disk_but_every_outcome_does(
-    hand: Hand, connect: Connect, schema: str
-) -> None:
-    """Commits reach the disk in their order: an outcome takes the lease that it rests on along."""
-    await hand.insert(row("a"))
-    connection = await connect()
-    async with connection.transaction():
-        assert await connection.fetchval("show synchronous_commit") == "on"
-        handler = row("a").handler
-        leased = await connection.fetch(
-            f"select * from {schema}.pick_1('w1', '{{default}}', '{{1}}', $1, 1)", [handler]
-        )
-        assert len(leased) == 2, "the row, and the line that says the rest"
-        assert await connection.fetchval("show synchronous_commit") == "off"
-    async with connection.transaction():
-        kept = await connection.fetchrow(
-            f"select * from {schema}.flush_kept_1('w1', $1, $2, null, null, null, null, null, null)",
-            leased[0]["id"],
-            leased[0]["epoch"],
-        )
-        assert kept is not None
-        assert kept["inbox"] == 0
-        assert await connection.fetchval("show synchronous_commit") == "on"

@@ -131,9 +131,6 @@ declare
   v_is_limited boolean;
   v_is_unsettled boolean;
 begin
-  -- A lease need not be on the disk before it is used: commits reach it in their order, so whatever its holder commits
-  -- takes it along, and a lease lost with the server (with nothing after it) is picked again.
-  perform set_config('synchronous_commit', 'off', true);
   -- A row must never be leased by a worker whose lease was taken away: the reaper waits for this lock, or we for it.
   perform from {schema}.workers w where w.id = p_worker for key share;
   if not found then
