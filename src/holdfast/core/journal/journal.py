@@ -33,22 +33,26 @@ class Journal(Book):
     def load(cls, execution_id: str, segments: Iterable[Segment]) -> Self:
         """The journal that these stored segments make; nothing of it is pending."""
         journal = cls(execution_id)
+        for segment in segments:
+            journal.read(segment)
+        return journal
+
+    def read(self, segment: Segment) -> None:
+        """Take in the next stored segment, or raise `JournalDamagedError`; of no use once something was appended."""
         try:
-            for segment in segments:
-                for patch_id, answer in segment.patches.items():
-                    journal.check_patch(patch_id, answer)
-                    journal.patches = journal.patches or {}
-                    journal.patches[patch_id] = answer
-                for event in segment.events:
-                    admit(journal, event)
+            for patch_id, answer in segment.patches.items():
+                self.check_patch(patch_id, answer)
+                self.patches = self.patches or {}
+                self.patches[patch_id] = answer
+            for event in segment.events:
+                admit(self, event)
         except JournalRefusedError as error:
             raise JournalDamagedError(
-                f"the stored journal of {execution_id} breaks {error.rule} {error.rule_name} "
+                f"the stored journal of {self.execution_id} breaks {error.rule} {error.rule_name} "
                 f"at {error.sequence}: it was altered or events of it are lost. "
                 "Validate it for the full list, and restore it from a backup"
             ) from error
-        journal.pending_first = journal.length
-        return journal
+        self.pending_first = self.length
 
     def append(self, event: Event) -> None:
         """Record an event, or raise `JournalRefusedError` and change nothing."""

@@ -67,7 +67,7 @@ class Operations(Past):
         number = self.next
         promise_id = f"{self.journal.prefix}{number}"
         if number < self.replay_until:
-            recorded = self._recorded[number]
+            recorded = self.recorded[number]
             if (recorded.kind, recorded.name, recorded.fingerprint) != (kind, name, mark):
                 self._diverge(Operation(promise_id, kind, name, mark), recorded)
             self.next = number + 1
@@ -81,14 +81,14 @@ class Operations(Past):
     def _diverge(self, asked: Operation | None, recorded: Operation | None) -> NoReturn:
         self.caught_up = False
         self.divergence = NonDeterminismError(
-            describe(self.journal.execution_id, asked, recorded, self.body, self._inputs)
+            describe(self.journal.execution_id, asked, recorded, self.body, self.inputs)
         )
         raise Diverged
 
     def _skipped(self) -> Operation | None:
         """What the journal holds next and the body passed over; None if it has caught up with its journal."""
         if self.next < self.replay_until:
-            return self._recorded[self.next]
+            return self.recorded[self.next]
         if self.taken:
             return Operation(next(iter(self.taken)), "take a result of the join set", "", "")
         if self.owners:
@@ -117,7 +117,7 @@ class Operations(Past):
                 self._spawn(call)
             return promise_id
         if self.next < self.replay_until:
-            mark = forgive(callee, self._recorded[self.next], self._inputs.get(self.next), text, mark)
+            mark = forgive(callee, self.recorded[self.next], self.inputs.get(self.next), text, mark)
         promise_id, is_recorded = self.allocate(callee.invoke_kind, callee.name, mark)
         if is_recorded:
             known = self.open_calls.get(promise_id)
@@ -213,7 +213,7 @@ class Operations(Past):
         """For a signal with a deadline: the timer beside it, or None if the signal was buffered."""
         self._cancel_before_signal()
         if self.next < self.replay_until:
-            at_once = self._recorded[self.next].kind == "Signal"
+            at_once = self.recorded[self.next].kind == "Signal"
         else:
             at_once = self._is_buffered([promise]) or self.cancel_raised
         timer = None if at_once else self.begin_timer(seconds)

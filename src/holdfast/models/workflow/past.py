@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from msgspec import UNSET, Raw
 
-from holdfast.core.clock import to_datetime, to_us
+from holdfast.core.clock import to_datetime
 from holdfast.core.errors import NonDeterminismError
-from holdfast.core.journal import Journal, JournalStatus, Operation, decode_segment, operations_of, quick
+from holdfast.core.journal import Journal, JournalStatus, Operation, quick
 from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import (
     CancelRequested,
@@ -20,25 +20,18 @@ from holdfast.core.journal.events import (
     Failure,
     InvokeCompleted,
     InvokeRetrying,
-    InvokeScheduled,
-    InvokeStarted,
-    JoinSetAwaited,
-    JoinSetSubmitted,
     Ok,
-    RandomGenerated,
     Result,
     SignalDelivered,
     SignalReceived,
-    TimeRecorded,
     TimerFired,
-    TimerScheduled,
 )
 from holdfast.core.journal.stamp import Stamp
-from holdfast.models.workflow.open_call import OpenCall, Settled, is_remote_by
+from holdfast.models.workflow.learning import FIRED, take_in
+from holdfast.models.workflow.open_call import OpenCall, Settled
 from holdfast.models.workflow.promise import Wait
 
 BLOCKED: Final = JournalStatus.BLOCKED
-FIRED: Final = Raw(b"null")
 _NEVER: Final = Stamp(0)
 
 
@@ -49,7 +42,7 @@ class Past:
     """
 
     __slots__ = (
-        *("_inputs", "_recorded", "attributes", "body", "buffered", "cancel_raised", "cancel_reason"),
+        *("attributes", "body", "buffered", "cancel_raised", "cancel_reason", "inputs", "recorded"),
         *("cancel_sequence", "caught_up", "children_at_cancel", "decided", "divergence", "failure", "fresh"),
         *("has_new_attributes", "has_new_published", "is_evicting", "is_finished", "is_fork", "journal"),
         *("journal_bytes", "next", "now_us", "open_calls", "owners", "published", "replay_until", "result"),
@@ -94,8 +87,8 @@ class Past:
         self.has_new_published = False
         self.attributes: dict[str, Any] = NONE
         self.has_new_attributes = False
-        self._recorded: dict[int, Operation] = NONE
-        self._inputs: dict[int, Raw] = NONE
+        self.recorded: list[Operation] = NONE  # what the journal holds, by its number
+        self.inputs: dict[int, Raw] = NONE  # of recorded calls, by number
 
     # ------------------------------------------------------------------ journal in
 
@@ -105,59 +98,11 @@ class Past:
 
     def load(self, segments: Sequence[str]) -> None:
         """Take in a stored journal; the body has not begun."""
-        decoded = [decode_segment(text) for text in segments]
-        self.journal = Journal.load(self.journal.execution_id, decoded)
-        self.journal_bytes = sum(map(len, segments))
-        self._recorded, self._inputs = {}, {}
+        self.recorded, self.inputs = [], {}
         self.timers, self.buffered, self.owners, self.taken = {}, {}, {}, {}
-        for segment in decoded:
-            for event in segment.events:
-                self._learn(event)
+        take_in(self, segments)
+        self.journal_bytes = sum(map(len, segments))
         self.replay_until = self.journal.next_child
-
-    def _learn(self, event: Event) -> None:
-        for operation in operations_of(event):
-            number = int(operation.promise_id[len(self.journal.prefix) :])
-            self._recorded.setdefault(number, operation)
-        match event:
-            case InvokeScheduled():
-                text = bytes(event.input).decode()
-                is_remote = is_remote_by(event.retry_policy)
-                self.open_calls[event.promise_id] = OpenCall(event.promise_id, event.function_name, text, is_remote)
-                self._inputs[int(event.promise_id[len(self.journal.prefix) :])] = event.input
-            case InvokeStarted():
-                call = self.open_calls[event.promise_id]
-                call.attempt, call.started, call.retry_at_us = event.attempt, True, None
-                call.first_started_us = call.first_started_us or to_us(event.timestamp)
-            case InvokeRetrying():
-                call = self.open_calls[event.promise_id]
-                call.started, call.retry_at_us = False, to_us(event.retry_at)
-            case InvokeCompleted():
-                self.open_calls.pop(event.promise_id)
-                self.settled[event.promise_id] = Settled(event.sequence, event.result)
-            case RandomGenerated():
-                self.settled[event.promise_id] = Settled(event.sequence, event.value)
-            case TimeRecorded():
-                self.settled[event.promise_id] = Settled(event.sequence, event.time)
-            case TimerScheduled():
-                self.timers[event.promise_id] = to_us(event.fire_at)
-            case TimerFired():
-                self.timers.pop(event.promise_id, None)
-                self.settled[event.promise_id] = Settled(event.sequence, FIRED)
-            case SignalDelivered():
-                self.buffered.setdefault(event.signal_name, []).append(event.payload)
-            case SignalReceived():
-                self.buffered[event.signal_name].pop(0)
-                self.settled[event.promise_id] = Settled(event.sequence, event.payload)
-            case JoinSetSubmitted():
-                self.owners[event.promise_id] = event.join_set_id
-            case JoinSetAwaited():
-                self.taken.setdefault(event.join_set_id, []).append(event.promise_id)
-            case CancelRequested():
-                self.cancel_sequence, self.cancel_reason = event.sequence, event.reason
-                self.children_at_cancel = len(self._recorded)
-            case _:
-                pass
 
     def append(self, event: Event) -> None:
         self.journal.append(event)
