@@ -1,40 +1,42 @@
-"""What the store does without an engine, measured beside each workload: rows, single commits, group commits."""
+"""What the store does without an engine, measured beside machines, flows and batches: rows in commits of one size.
+
+Workflows have a bare journal beside them instead, in `bare_journal` and `bare_shapes`.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.environment import Round
+
 BODY = json.dumps({"events": ["x" * 560]})
-ROWS_A_BATCH = 1_000
-GROUP = 100
+MOST_ROWS = 2_000
 
 _TABLE = "create table if not exists bare (id bigint, seq bigint, body {type}, primary key (id, seq))"
 
 
-async def rows_a_second(store: str, n: int) -> float:
-    """Batches of 1,000 rows of about the width of an execution, one commit each."""
-    return await _measure(store, n, ROWS_A_BATCH)
+async def thousand_a_commit(store: str, n: int) -> Round:
+    """Batches of rows of about the width of an execution."""
+    return await _measure(store, n, 1_000)
 
 
-async def single_commits_a_second(store: str, n: int) -> float:
+async def one_a_commit(store: str, n: int) -> Round:
     """One row a commit on one connection."""
     return await _measure(store, n, 1)
 
 
-async def grouped_a_second(store: str, n: int) -> float:
-    """A hundred rows a commit."""
-    return await _measure(store, n, GROUP)
+async def hundred_a_commit(store: str, n: int) -> Round:
+    """As many as runs in flight may have ready together."""
+    return await _measure(store, n, 100)
 
 
-async def _measure(store: str, n: int, batch: int) -> float:
-    if store.startswith("postgres"):
-        return await _postgres(store, n, batch)
-    return _sqlite(n, batch)
+async def _measure(store: str, n: int, batch: int) -> Round:
+    rows = min(n, MOST_ROWS)
+    return Round(rows, await _postgres(store, rows, batch) if store.startswith("postgres") else _sqlite(rows, batch))
 
 
 def _sqlite(n: int, batch: int) -> float:
@@ -51,7 +53,7 @@ def _sqlite(n: int, batch: int) -> float:
             connection.execute("commit")
         took = time.perf_counter() - began
         connection.close()
-    return n / took
+    return took
 
 
 async def _postgres(store: str, n: int, batch: int) -> float:
@@ -72,8 +74,4 @@ async def _postgres(store: str, n: int, batch: int) -> float:
         await connection.execute("drop table bare")
     finally:
         await connection.close()
-    return n / took
-
-
-def cores() -> int:
-    return os.cpu_count() or 1
+    return took

@@ -91,8 +91,8 @@ async def cycle(url: str, n: int) -> Round:
 
 
 FLOW_WORKLOADS: dict[str, Workload] = {
-    "flow-linear": Workload(linear, bare.grouped_a_second, 5_000, "activities/s"),
-    "flow-diamond": Workload(diamond, bare.grouped_a_second, 4_000, "activities/s"),
-    "flow-fan-out": Workload(fan_out, bare.grouped_a_second, 1_002, "activities/s"),
-    "flow-cycle": Workload(cycle, bare.single_commits_a_second, 1_000, "activities/s"),
+    "flow-linear": Workload(linear, bare.hundred_a_commit, 5_000, "activities/s"),
+    "flow-diamond": Workload(diamond, bare.hundred_a_commit, 4_000, "activities/s"),
+    "flow-fan-out": Workload(fan_out, bare.hundred_a_commit, 1_002, "activities/s"),
+    "flow-cycle": Workload(cycle, bare.one_a_commit, 1_000, "activities/s"),
 }

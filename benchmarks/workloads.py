@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import bare
+from benchmarks import bare_shapes as shapes
+from benchmarks.bare_shapes import beside
 from benchmarks.definitions import Echo, FanOut, Stepper, Steps, app, echo, echo_after, sequence, sleeper, tree
 from benchmarks.environment import Round, worker_processes
+from benchmarks.peers.catalogue import Figure
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.models.handle import Handle
@@ -26,12 +29,16 @@ TEN = 10
 
 @dataclass(frozen=True)
 class Workload:
-    """`size` is what is measured when nothing else is asked for; `unit` is what the rate counts."""
+    """`size` is what is measured when nothing else is asked for; `unit` is what the rate counts.
+
+    `bare` is what stands beside it: the same store without an engine. `figure` is what of both is compared.
+    """
 
     measure: Callable[[str, int], Awaitable[Round]]
-    bare: Callable[[str, int], Awaitable[float]]
+    bare: Callable[[str, int], Awaitable[Round]]
     size: int
     unit: str
+    figure: Figure = Figure.RATE
 
 
 # ---------------------------------------------------------------------- parts
@@ -194,21 +201,21 @@ async def w9(url: str, n: int) -> Round:
 
 
 WORKLOADS: dict[str, Workload] = {
-    "machine-w1": Workload(machine_w1, bare.grouped_a_second, 5_000, "machines/s"),
-    "machine-w2": Workload(machine_w2, bare.grouped_a_second, 2_000, "steps/s"),
-    "machine-w3": Workload(machine_w3, bare.single_commits_a_second, 2_000, "steps/s"),
-    "machine-w4": Workload(machine_w4, bare.grouped_a_second, 1_000, "children/s"),
-    "machine-w5": Workload(machine_w5, bare.single_commits_a_second, 200, "signals/s"),
-    "machine-w6": Workload(machine_w6, bare.rows_a_second, 20_000, "starts/s"),
-    "machine-w9": Workload(machine_w9, bare.grouped_a_second, 5_000, "machines/s"),
-    "machine-drain": Workload(machine_drain, bare.grouped_a_second, 20_000, "machines/s"),
-    "w1": Workload(w1, bare.grouped_a_second, 2_000, "workflows/s"),
-    "w2": Workload(w2, bare.grouped_a_second, 1_000, "steps/s"),
-    "w3": Workload(w3, bare.single_commits_a_second, 1_000, "steps/s"),
-    "w4": Workload(w4, bare.grouped_a_second, 1_000, "children/s"),
-    "w5": Workload(w5, bare.single_commits_a_second, 200, "signals/s"),
-    "w6": Workload(w6, bare.rows_a_second, 20_000, "starts/s"),
-    "w7": Workload(w7, bare.single_commits_a_second, 1_000, "steps/s"),
-    "w8": Workload(w8, bare.grouped_a_second, 1_000, "sleepers/s"),
-    "w9": Workload(w9, bare.grouped_a_second, 2_000, "workflows/s"),
+    "machine-w1": Workload(machine_w1, bare.hundred_a_commit, 5_000, "machines/s"),
+    "machine-w2": Workload(machine_w2, bare.hundred_a_commit, 2_000, "steps/s"),
+    "machine-w3": Workload(machine_w3, bare.one_a_commit, 2_000, "steps/s"),
+    "machine-w4": Workload(machine_w4, bare.hundred_a_commit, 1_000, "children/s"),
+    "machine-w5": Workload(machine_w5, bare.one_a_commit, 200, "signals/s"),
+    "machine-w6": Workload(machine_w6, bare.thousand_a_commit, 20_000, "starts/s"),
+    "machine-w9": Workload(machine_w9, bare.hundred_a_commit, 5_000, "machines/s"),
+    "machine-drain": Workload(machine_drain, bare.hundred_a_commit, 20_000, "machines/s"),
+    "w1": Workload(w1, beside(shapes.workflows(1)), 2_000, "workflows/s"),
+    "w2": Workload(w2, beside(shapes.workflows(TEN)), 1_000, "steps/s"),
+    "w3": Workload(w3, beside(shapes.sequence), 1_000, "steps/s"),
+    "w4": Workload(w4, beside(shapes.fan_out), 1_000, "children/s", Figure.SECONDS),
+    "w5": Workload(w5, beside(shapes.signals), 200, "signals/s", Figure.P50_MS),
+    "w6": Workload(w6, beside(shapes.starts), 20_000, "starts/s"),
+    "w7": Workload(w7, beside(shapes.recovery), 1_000, "steps/s", Figure.SECONDS),
+    "w8": Workload(w8, beside(shapes.sleepers), 1_000, "sleepers/s", Figure.SECONDS),
+    "w9": Workload(w9, bare.hundred_a_commit, 2_000, "workflows/s"),
 }
