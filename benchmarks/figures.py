@@ -61,8 +61,9 @@ def line(row: dict[str, Any]) -> str:
     reached = {True: "yes", False: "no", None: ""}[row["reached"]]
     measured, bare = (_shown(row["figure"], row[key]) for key in ("value", "bare_value"))
     return (
-        f"{row['workload']:20} {row['store']:9} {row['n']:>7} {measured:>12} {row['spread']:>6.0%} {bare:>12} {row['bare_spread']:>6.0%} "
-        f"{row['ratio']:>7.1%} {row['aim'] or '':>7} {reached:>7} {row['cpu_us']:>7}  {waits}"
+        f"{row['workload']:20} {row['store']:9} {row['n']:>7} "
+        f"{measured:>12} {row['spread']:>6.0%} {bare:>12} {row['bare_spread']:>6.0%} {row['ratio']:>7.1%} "
+        f"{row['aim'] or '':>7} {reached:>7} {row['cpu_us']:>7}  {waits}"
     )
 
 
