@@ -341,6 +341,51 @@ async def test_a_worker_that_cannot_reach_the_store_does_not_start(rig: Rig) -> 
         await other.close()
 
 
+async def test_a_started_worker_has_looked_at_everything_once(rig: Rig) -> None:
+    other, faulty = await faulty_rig(rig)
+    try:
+        other.app.machine(idle_machine())
+        async with other.app.worker(poll_seconds=3600):
+            assert faulty.calls["warm"] == 1
+            for name in ("pick", "reap", "fire_timers", "disown", "open_ear"):
+                assert faulty.calls[name] >= 1, name
+    finally:
+        await other.close()
+
+
+async def test_a_worker_starts_though_a_loop_hangs_and_nothing_can_be_warmed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.worker.BEGIN_SECONDS", 0.01)
+    other, faulty = await faulty_rig(rig)
+    let_go, behind_it = asyncio.Event(), asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        await let_go.wait()
+
+    async def begin(*_: object) -> None:
+        behind_it.set()
+
+    try:
+        other.app.machine(idle_machine())
+        faulty.on_call |= {"reap": hang, "open_ear": begin}
+        faulty.fail("warm")
+        async with other.app.worker(poll_seconds=3600):
+            await behind_it.wait()
+            let_go.set()
+    finally:
+        await other.close()
+
+
+def idle_machine() -> type[Machine[int]]:
+    class Job(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            return Done()
+
+    return Job
+
+
 async def test_a_row_of_a_kind_without_code_here_is_left_alone(rig: Rig, machine: type[Machine[int]]) -> None:
     """Unknown definitions stay for the worker that knows them."""
     strange = row("x", kind="flow", handler=handler_of("flow", "Order", 1))

@@ -9,6 +9,7 @@ from holdfast.core.status import Status
 from holdfast.store.base import Store, handler_of
 from holdfast.store.values import NewSignal, Retention
 from holdfast.testing.hand import Hand, done, promise_of, row
+from holdfast.testing.snapshot import differences, snapshot
 from holdfast.testing.stores import Stores
 
 
@@ -16,6 +17,15 @@ async def test_the_stores_time_is_its_clocks(stores: Stores) -> None:
     assert await stores.store.now_us() == stores.clock.now_us()
     await stores.advance(1.5)
     assert await stores.store.now_us() == stores.clock.now_us()
+
+
+async def test_warming_changes_nothing(stores: Stores, hand: Hand) -> None:
+    held = await hand.take(row("held"))
+    await stores.store.insert([row("waiting")])
+    before = await snapshot(stores.store)
+    await stores.store.warm()
+    assert differences(before, await snapshot(stores.store)) == []
+    assert (await hand.apply(held, done())).applied, "its lease is what it was"
 
 
 async def test_many_may_open_one_ledger_at_once(stores: Stores) -> None:

@@ -41,6 +41,7 @@ class Service(ABC):
 
     def __init__(self) -> None:
         self._woken = asyncio.Event()
+        self._has_passed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff()
         self._in_trouble = False
@@ -60,6 +61,13 @@ class Service(ABC):
         if self._task is None:
             self._task = asyncio.create_task(self._loop(), name=f"holdfast-{self.name}")
 
+    async def first_pass(self, within_seconds: float) -> None:
+        """Wait until the loop has made one pass, well or badly, but not for longer than this."""
+        if not self._has_passed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_seconds):
+                    await self._has_passed.wait()
+
     async def stop(self) -> None:
         task, self._task = self._task, None
         if task is not None:
@@ -71,6 +79,7 @@ class Service(ABC):
         while True:
             self._woken.clear()
             delay = await self._guarded_pass()
+            self._has_passed.set()
             if delay == 0:
                 await asyncio.sleep(0)  # others run between two passes
                 continue

@@ -44,6 +44,7 @@ from holdfast.store.values import ExecutionClaim, Receipt
 
 log = logging.getLogger("holdfast.engine")
 
+BEGIN_SECONDS = 0.5  # for the first passes of the loops, which `start` waits for
 CANCEL_SECONDS = 5.0  # for what a cancelled step still cleans up; code that swallows its cancel must not hold a worker
 
 Ended = Callable[[bytes, Status, str | None, str | None], None]
@@ -244,7 +245,6 @@ class Worker:
         self._loops: list[Service] = [
             self._picker,
             self._watcher,
-            self._notifier,
             self._reaper,
             self._timers,
             OrphanSweep(self._store, self._active, self._gate, lambda: self._id, settings.lease_seconds),
@@ -253,17 +253,34 @@ class Worker:
         if settings.retention:
             every, batch = settings.retention_every_seconds, settings.retention_batch
             self._loops.append(RetentionSweep(self._store, settings.retention, every_seconds=every, batch=batch))
+        self._loops.append(self._notifier)  # last, because it sends the picker to look again
 
     async def start(self) -> None:
         """Open, and run the loops."""
         await self.open()
         try:
             await self._heartbeat.start()
-            for service in self._loops:
-                await service.start()
+            await self._begin_loops()
         except BaseException:  # a cancelled start must not leave a heart beating, nor resources open
             await self.stop(0)
             raise
+
+    async def _begin_loops(self) -> None:
+        """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
+
+        What the picker finds is at work meanwhile. Whoever takes long is not waited for.
+        """
+        give_up_at = self._loop.time() + BEGIN_SECONDS
+        warming = self._loop.create_task(self._store.warm())
+        try:
+            for service in self._loops:
+                await service.start()
+                await service.first_pass(give_up_at - self._loop.time())
+            await asyncio.wait([warming], timeout=max(0.0, give_up_at - self._loop.time()))
+        finally:
+            warming.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StoreUnavailableError):
+                await warming
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Leave in good order. `drain_seconds=0` cancels what is at work at once."""

@@ -107,6 +107,9 @@ class Store(FlowLedger, Watching, Protocol):
     def sibling(self) -> Store:
         """Another, unopened store on the same ledger, for use in another thread's event loop."""
 
+    async def warm(self) -> None:
+        """Make ready what a worker's first commit would otherwise wait for. Writes and locks nothing."""
+
     async def now_us(self) -> int:
         """The store's time, which alone decides leases and timers."""
 

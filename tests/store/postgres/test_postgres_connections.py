@@ -188,6 +188,34 @@ async def test_a_call_that_was_cut_off_leaves_no_transaction_to_the_next(postgre
     await store.close()
 
 
+async def test_the_oldest_connection_that_is_free_is_taken(postgres_url: str, schema: str) -> None:
+    """Each plans a routine at its first call: what a younger one did last says nothing about the next call."""
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+    look = store._connections.any
+    async with look("look") as first, look("look") as second:
+        assert first is not second
+    async with look("look") as again:
+        assert again is first
+        async with look("look") as beside:
+            assert beside is second
+    await store.close()
+
+
+async def test_warming_meets_no_locked_row_and_locks_none(postgres_url: str, schema: str) -> None:
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+    await store.insert([row("a"), row("b")])
+    async with store._connections.any("lock") as holder, holder.transaction():
+        locked = await holder.fetch(f"select from {schema}.executions for update")
+        assert len(locked) == 2
+        await asyncio.wait_for(store.warm(), 30)
+    async with store._connections.flush() as warmed, store._connections.any("lock") as other:
+        assert not warmed.is_in_transaction()
+        assert len(await other.fetch(f"select from {schema}.executions for update nowait")) == 2
+    await store.close()
+
+
 # ---------------------------------------------------------------------- behind a pooler in transaction mode
 
 
@@ -196,7 +224,7 @@ async def pooled(postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
     """A store of which every call gets another session, as behind PgBouncer in transaction mode."""
     store = PostgresStore(postgres_url, schema=schema, pooled=True, listen=False)
     await store.open()
-    monkeypatch.setattr(store._connections, "give_back", lambda connection, idle: end(connection))
+    monkeypatch.setattr(store._connections, "give_back", lambda aged, idle: end(aged[1]))
     yield store
     await store.close()
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 else:
     Connection = asyncpg.Connection  # generic in its stubs alone
 
+Aged: TypeAlias = tuple[int, Connection]  # as which it was opened, and the connection
+
 CONNECT_SECONDS = 10.0
 COMMAND_SECONDS = 60.0
 
@@ -116,9 +118,10 @@ class Connections:
     def __init__(self, address: Address, size: int) -> None:
         self.address = address
         self.flushes = 2 if size >= 4 else 1
-        self._idle: list[Connection] = []
+        self._opened = 0
+        self._idle: list[Aged] = []
         self._slots = asyncio.Semaphore(max(1, size - self.flushes))
-        self._flush_idle: list[Connection] = []
+        self._flush_idle: list[Aged] = []
         self._flush_slots = asyncio.Semaphore(self.flushes)
         self._closed = False
 
@@ -133,27 +136,30 @@ class Connections:
         left = self._idle + self._flush_idle
         self._idle.clear()
         self._flush_idle.clear()
-        for connection in left:
+        for _, connection in left:
             await end(connection)
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> Aged:
         if self._closed:
             raise StoreUnavailableError(f"the store {self.address.shown} is closed: open it before use")
-        return await connect(self.address)
+        connection = await connect(self.address)
+        self._opened += 1
+        return self._opened, connection
 
-    async def give_back(self, connection: Connection, idle: list[Connection]) -> None:
+    async def give_back(self, aged: Aged, idle: list[Aged]) -> None:
         if self._closed:
-            await end(connection)
-        elif not connection.is_closed():
-            idle.append(connection)
+            await end(aged[1])
+        elif not aged[1].is_closed():
+            idle.append(aged)
+            idle.sort(reverse=True)
 
 
 class Lent:
     """A connection for the time of an `async with`; a class, because a generator costs a tenth of a small flush."""
 
-    __slots__ = ("_connection", "_connections", "_doing", "_idle", "_slots")
+    __slots__ = ("_aged", "_connections", "_doing", "_idle", "_slots")
 
-    def __init__(self, connections: Connections, doing: str, idle: list[Connection], slots: asyncio.Semaphore) -> None:
+    def __init__(self, connections: Connections, doing: str, idle: list[Aged], slots: asyncio.Semaphore) -> None:
         self._connections = connections
         self._doing = doing
         self._idle = idle
@@ -161,27 +167,27 @@ class Lent:
 
     async def __aenter__(self) -> Connection:
         await self._slots.acquire()
-        # The one used last is the warmest.
+        # The oldest knows the most routines, and the younger ones are there for when it is taken.
         while self._idle:
-            self._connection = self._idle.pop()
-            if not self._connection.is_closed():
-                return self._connection
+            self._aged = self._idle.pop()
+            if not self._aged[1].is_closed():
+                return self._aged[1]
         try:
             with errors_of(self._connections.address, self._doing):
-                self._connection = await self._connections.connect()
+                self._aged = await self._connections.connect()
         except BaseException:
             self._slots.release()
             raise
-        return self._connection
+        return self._aged[1]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Cut off, it may be in a transaction that nobody ends: with its locks, and with what the next call would write.
         if isinstance(error, _PASSING) or (error is not None and not isinstance(error, Exception)):
-            self._connection.terminate()
+            self._aged[1].terminate()
         try:
-            await self._connections.give_back(self._connection, self._idle)
+            await self._connections.give_back(self._aged, self._idle)
         finally:
             self._slots.release()
         if isinstance(error, Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,21 @@ class Work(Ledger):
         if _has_ended(call, flushed):
             self._tell(Topic.ENDED)
         return flushed
+
+    async def warm(self) -> None:
+        # Each connection compiles and plans a routine at its first call. These look for rows that there cannot be.
+        if not self._address.pooled:  # else the next call may get another session
+            await asyncio.gather(self._warm_flush(), self._warm_reading())
+
+    async def _warm_flush(self) -> None:
+        async with self._connections.flush() as connection:
+            await connection.fetchrow(self._sql["flush_kept"], "", 0, 0, *[None] * 6)
+            await connection.fetchrow(self._sql["flush_one"], "", 0, 0, "done", *[None] * 12)
+
+    async def _warm_reading(self) -> None:
+        """While the picker has another: so there is one for reading journals."""
+        async with self._connections.any("read a journal") as connection:
+            await connection.fetch(self._sql["journal_of"], b"")
 
     async def _flush_kept(self, worker: str, commit: Commit) -> Flushed | None:
         """One step of one run: by far the commonest flush of a worker that has little to do. None: not written."""

@@ -147,6 +147,9 @@ class SqliteStore(Flowing):
     def sibling(self) -> SqliteStore:
         return SqliteStore(self._path, clock=self._clock, busy_seconds=self._busy_seconds)
 
+    async def warm(self) -> None:
+        """Statements are prepared in microseconds here."""
+
     async def now_us(self) -> int:
         return self._clock.now_us()
 
