@@ -11,6 +11,7 @@ from benchmarks.environment import Round
 from benchmarks.peers.catalogue import Figure
 from benchmarks.workloads import Workload
 
+NOISY = 0.3  # a spread above which a median says little
 HEADER = (
     f"{'workload':20} {'store':9} {'n':>7} {'measured':>12} {'spread':>6} {'bare':>12} {'spread':>6} {'share':>7} "
     f"{'aim':>7} {'reached':>7} {'cpu us':>7}  p50/p99 ms"
@@ -59,6 +60,8 @@ def line(row: dict[str, Any]) -> str:
     """A row of the table, under `HEADER`."""
     waits = "" if row["p50_ms"] is None else f"{row['p50_ms']}/{row['p99_ms']}"
     reached = {True: "yes", False: "no", None: ""}[row["reached"]]
+    if reached and max(row["spread"], row["bare_spread"]) > NOISY:
+        reached += "?"
     measured, bare = (_shown(row["figure"], row[key]) for key in ("value", "bare_value"))
     return (
         f"{row['workload']:20} {row['store']:9} {row['n']:>7} "

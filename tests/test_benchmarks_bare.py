@@ -164,6 +164,13 @@ def test_the_table_says_in_a_word_whether_an_aim_is_reached() -> None:
     )
 
 
+def test_a_verdict_on_a_noisy_machine_has_a_question_mark() -> None:
+    found = row("w7", Round(1_000, 0.019), Round(1_000, 0.001), Figure.SECONDS)
+    for spread in ("spread", "bare_spread"):
+        assert "yes?" in line({**found, spread: 0.31}).split()
+        assert "yes" in line({**found, spread: 0.3}).split()
+
+
 def test_every_workflow_workload_but_the_last_has_an_aim() -> None:
     assert set(AIMS) == {name for name in WORKLOADS if name.startswith("w")} - {"w9"}
     assert all(isinstance(aim, OfBare | AtMost) for aim in AIMS.values())
