@@ -1,9 +1,10 @@
-"""`quick` writes the commonest events as text: held against appending them, in legal and illegal histories."""
+"""`quick` writes the commonest events as text, `reading` takes them in: held against appending them, legal or not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from holdfast.core.clock import to_datetime
 from holdfast.core.errors import JournalRefusedError
 from holdfast.core.journal import Journal, Segment, decode_segment, encode_segment, quick
 from holdfast.core.journal.book import Waiting
+from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import (
     AwaitKind,
     CancelRequested,
@@ -29,6 +31,7 @@ from holdfast.core.journal.events import (
     InvokeStarted,
     Ok,
 )
+from holdfast.core.journal.reading import read_events
 from holdfast.core.journal.stamp import Stamp
 
 ROOT = "ab" * 32
@@ -69,7 +72,17 @@ call = st.builds(
     values,
 )
 call_at_once = st.builds(lambda begun, value: [*begun[:2], ("ran", begun[1][1][0], value)], call, values)
-histories = st.lists(st.one_of(call, call_at_once, operations.map(lambda operation: [operation])), max_size=12)
+call_cut_short = st.builds(lambda begun, length: begun[:length], call, st.integers(1, 4))
+# What comes next to a call that is under way.
+near = st.one_of(
+    st.just([("schedule", "{}")]),
+    st.just([("resume",)]),
+    st.builds(lambda number, attempt: [("start", f"{ROOT}.{number}", attempt)], st.integers(0, 1), st.integers(0, 2)),
+    st.builds(lambda number, kind: [("wait", (f"{ROOT}.{number}",), kind)], st.integers(0, 1), kinds),
+)
+histories = st.lists(
+    st.one_of(call, call_cut_short, near, call_at_once, operations.map(lambda operation: [operation])), max_size=12
+)
 
 
 def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, stamp: Stamp) -> tuple[Way, Way]:
@@ -160,6 +173,42 @@ def test_writing_events_as_text_is_appending_them(
     assert decode_segment(text).events == appended
     assert memory(Journal.load(ROOT, [decode_segment(text)])) == memory(quickly)
     assert quickly.pending_first == quickly.length
+
+
+class Heard(Journal):
+    """Remembers what was to be appended, refused or not."""
+
+    __slots__ = ("tried",)
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.tried: list[Event] = []
+
+    def append(self, event: Event) -> None:
+        self.tried.append(event)
+        super().append(event)
+
+
+@settings(max_examples=300)
+@given(histories, st.booleans())
+def test_reading_events_is_appending_them(history: list[list[tuple[object, ...]]], begun: bool) -> None:
+    read, appended = Journal(ROOT), Heard(ROOT)
+    done = [operation for part in history for operation in part]
+    for place, operation in enumerate([("begin",), *done] if begun else done):
+        _, slow_way = both_ways(operation, Journal(ROOT), appended, Stamp(1_800_000_000_000_000 + place))
+        refused, tried = answer(slow_way), appended.tried
+        appended.tried = []
+        assert [answer(partial(read_events, read, [event])) for event in tried][-1] == refused
+        assert memory(read) == memory(appended)
+    for event in read_back(appended):
+        naive = msgspec.structs.replace(event, sequence=read.length, timestamp=datetime(2026, 1, 1))
+        for wrong in (event, naive):  # out of its place, and of a time without a zone
+            assert answer(partial(read_events, read, [wrong])) == answer(partial(admit, appended, wrong))
+            assert memory(read) == memory(appended)
+
+
+def read_back(journal: Journal) -> list[Event]:
+    return decode_segment(journal.take_segment()).events
 
 
 def test_a_call_in_place_is_written_without_making_one_event() -> None:

@@ -16,6 +16,7 @@ from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import Event
 from holdfast.core.journal.fold import is_satisfied
 from holdfast.core.journal.format import Segment, join_segment
+from holdfast.core.journal.reading import read_events
 
 
 class Journal(Book):
@@ -44,8 +45,7 @@ class Journal(Book):
                 self.check_patch(patch_id, answer)
                 self.patches = self.patches or {}
                 self.patches[patch_id] = answer
-            for event in segment.events:
-                admit(self, event)
+            read_events(self, segment.events)
         except JournalRefusedError as error:
             raise JournalDamagedError(
                 f"the stored journal of {self.execution_id} breaks {error.rule} {error.rule_name} "

@@ -9,8 +9,7 @@ from msgspec import Raw
 
 from holdfast.core.codec import codec_for, fingerprint
 from holdfast.core.identity import PromiseId
-from holdfast.core.journal import Operation
-from holdfast.core.journal.events import InvokeKind, Ok, Result
+from holdfast.core.journal.events import InvokeKind, InvokeScheduled, Ok, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.models.machine.definition import MachineDefinition
 from holdfast.models.machine.start import machine_row
@@ -53,12 +52,12 @@ def is_callee(value: object) -> TypeGuard[Callable[..., Any]]:
     return callable(value) and hasattr(value, "open_result")
 
 
-def forgive(callee: Callee, recorded: Operation, raw: Raw | None, text: str, mark: str) -> str:
+def forgive(callee: Callee, recorded: InvokeScheduled, text: str, mark: str) -> str:
     """B17: a new field with a default is no change. The recorded fingerprint, if today's code means the same."""
-    if raw is None or recorded.fingerprint == mark or recorded.name != callee.name:
+    if recorded.fingerprint == mark or recorded.function_name != callee.name:
         return mark
     try:
-        rewritten = callee.rewrite(bytes(raw).decode())
+        rewritten = callee.rewrite(bytes(recorded.input).decode())
     except Exception:
         return mark
     return recorded.fingerprint if rewritten == text else mark

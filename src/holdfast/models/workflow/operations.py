@@ -17,7 +17,7 @@ from msgspec import Raw
 from holdfast.core.clock import to_datetime
 from holdfast.core.codec import fingerprint
 from holdfast.core.errors import CallNotAllowedError, NonDeterminismError
-from holdfast.core.journal import JournalStatus, Operation, quick
+from holdfast.core.journal import JournalStatus, Operation, operations_of, quick
 from holdfast.core.journal.events import (
     AwaitKind,
     ExecutionAwaiting,
@@ -68,8 +68,9 @@ class Operations(Past):
         promise_id = f"{self.journal.prefix}{number}"
         if number < self.replay_until:
             recorded = self.recorded[number]
-            if (recorded.kind, recorded.name, recorded.fingerprint) != (kind, name, mark):
-                self._diverge(Operation(promise_id, kind, name, mark), recorded)
+            recorded_name = recorded.function_name if isinstance(recorded, InvokeScheduled) else recorded.name
+            if recorded.fingerprint != mark or recorded_name != name or recorded.kind != kind:
+                self._diverge(Operation(promise_id, kind, name, mark), self._recorded_at(number))
             self.next = number + 1
             return promise_id, True
         if self.journal.status is BLOCKED or self.taken or self.owners:
@@ -80,15 +81,18 @@ class Operations(Past):
 
     def _diverge(self, asked: Operation | None, recorded: Operation | None) -> NoReturn:
         self.caught_up = False
-        self.divergence = NonDeterminismError(
-            describe(self.journal.execution_id, asked, recorded, self.body, self.inputs)
-        )
+        inputs = {at: known.input for at, known in enumerate(self.recorded) if type(known) is InvokeScheduled}
+        self.divergence = NonDeterminismError(describe(self.journal.execution_id, asked, recorded, self.body, inputs))
         raise Diverged
+
+    def _recorded_at(self, number: int) -> Operation:
+        known = self.recorded[number]
+        return operations_of(known)[0] if isinstance(known, InvokeScheduled) else known
 
     def _skipped(self) -> Operation | None:
         """What the journal holds next and the body passed over; None if it has caught up with its journal."""
         if self.next < self.replay_until:
-            return self.recorded[self.next]
+            return self._recorded_at(self.next)
         if self.taken:
             return Operation(next(iter(self.taken)), "take a result of the join set", "", "")
         if self.owners:
@@ -106,6 +110,8 @@ class Operations(Past):
                 f"{callee.name} would be the child of {DEPTH_MOST} ancestors; a call tree this deep is a loop: "
                 "use ctx.continue_as_new, or a list of work"
             )
+        if self.next < self.replay_until:
+            return self._invoke_again(callee, text)
         mark, journal = fingerprint(text), self.journal
         if self.caught_up and journal.status is RUNNING and self.next == journal.next_child and CURRENT.session is self:
             self.next += 1
@@ -116,16 +122,7 @@ class Operations(Past):
             if callee.is_remote:
                 self._spawn(call)
             return promise_id
-        if self.next < self.replay_until:
-            mark = forgive(callee, self.recorded[self.next], self.inputs.get(self.next), text, mark)
-        promise_id, is_recorded = self.allocate(callee.invoke_kind, callee.name, mark)
-        if is_recorded:
-            known = self.open_calls.get(promise_id)
-            if known is not None:
-                known.callee = callee
-                if self.is_fork and known.is_remote:
-                    self._spawn(known)  # in the past that it was copied from it has another id
-            return promise_id
+        promise_id, _ = self.allocate(callee.invoke_kind, callee.name, mark)
         self.append(
             InvokeScheduled(
                 promise_id=promise_id,
@@ -138,6 +135,25 @@ class Operations(Past):
             )
         )
         self._open(promise_id, callee, text, arguments)
+        return promise_id
+
+    def _invoke_again(self, callee: Callee, text: str) -> str:
+        """A call that the journal has, or ought to have."""
+        recorded, name, kind = self.recorded[self.next], callee.name, callee.invoke_kind
+        if type(recorded) is InvokeScheduled:
+            # The same input has the same fingerprint, so it need not be made. And B17: a new default is no change.
+            if recorded.function_name == name and bytes(recorded.input) == text.encode():
+                mark = recorded.fingerprint
+            else:
+                mark = forgive(callee, recorded, text, fingerprint(text))
+        else:
+            mark = fingerprint(text)
+        promise_id, _ = self.allocate(kind, name, mark)
+        known = self.open_calls.get(promise_id)
+        if known is not None:
+            known.callee = callee
+            if self.is_fork and known.is_remote:
+                self._spawn(known)  # in the past that it was copied from it has another id
         return promise_id
 
     def _open(self, promise_id: str, callee: Callee, text: str, arguments: tuple[Any, ...] | None) -> None:
@@ -213,7 +229,7 @@ class Operations(Past):
         """For a signal with a deadline: the timer beside it, or None if the signal was buffered."""
         self._cancel_before_signal()
         if self.next < self.replay_until:
-            at_once = self.recorded[self.next].kind == "Signal"
+            at_once = self._recorded_at(self.next).kind == "Signal"
         else:
             at_once = self._is_buffered([promise]) or self.cancel_raised
         timer = None if at_once else self.begin_timer(seconds)
@@ -314,8 +330,12 @@ class Operations(Past):
 
     def is_ready_alone(self, promise_id: str) -> bool:
         """`is_ready` of one promise."""
-        if self.caught_up and self.journal.status is RUNNING and self.cancel_sequence is None:
-            return promise_id in self.settled
+        if self.cancel_sequence is None:
+            if promise_id not in self.settled:
+                return False
+            journal = self.journal
+            if journal.status is not BLOCKED or journal.waiting is None or promise_id not in journal.waiting.waiting_on:
+                return True
         return self.is_ready("Single", (promise_id,))
 
     def awaits_cancel(self) -> bool:

@@ -20,6 +20,7 @@ from holdfast.core.journal.events import (
     Failure,
     InvokeCompleted,
     InvokeRetrying,
+    InvokeScheduled,
     Ok,
     Result,
     SignalDelivered,
@@ -42,7 +43,7 @@ class Past:
     """
 
     __slots__ = (
-        *("attributes", "body", "buffered", "cancel_raised", "cancel_reason", "inputs", "recorded"),
+        *("attributes", "body", "buffered", "cancel_raised", "cancel_reason", "recorded"),
         *("cancel_sequence", "caught_up", "children_at_cancel", "decided", "divergence", "failure", "fresh"),
         *("has_new_attributes", "has_new_published", "is_evicting", "is_finished", "is_fork", "journal"),
         *("journal_bytes", "next", "now_us", "open_calls", "owners", "published", "replay_until", "result"),
@@ -87,8 +88,7 @@ class Past:
         self.has_new_published = False
         self.attributes: dict[str, Any] = NONE
         self.has_new_attributes = False
-        self.recorded: list[Operation] = NONE  # what the journal holds, by its number
-        self.inputs: dict[int, Raw] = NONE  # of recorded calls, by number
+        self.recorded: list[InvokeScheduled | Operation] = NONE  # what the journal holds, by its number
 
     # ------------------------------------------------------------------ journal in
 
@@ -98,7 +98,7 @@ class Past:
 
     def load(self, segments: Sequence[str]) -> None:
         """Take in a stored journal; the body has not begun."""
-        self.recorded, self.inputs = [], {}
+        self.recorded = []
         self.timers, self.buffered, self.owners, self.taken = {}, {}, {}, {}
         take_in(self, segments)
         self.journal_bytes = sum(map(len, segments))

@@ -1,0 +1,82 @@
+"""Taking in stored events: the commonest in place, all others by `admit`.
+
+As in `quick`, each branch does what the check of its event does, where a look at the journal tells that it passes;
+otherwise the checks in `calls` and `control` alone decide. So a replay, most of which are calls that were awaited where
+they were made, does not ask three functions about each event. A property test holds the two ways against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from holdfast.core.journal.book import CALL, CONSUMED, SETTLED, Book, Call
+from holdfast.core.journal.checks import admit
+from holdfast.core.journal.events import (
+    Event,
+    ExecutionAwaiting,
+    ExecutionResumed,
+    InvokeCompleted,
+    InvokeScheduled,
+    InvokeStarted,
+    Ok,
+)
+from holdfast.core.journal.fold import JournalStatus
+
+_RUNNING: Final = JournalStatus.RUNNING
+_BLOCKED: Final = JournalStatus.BLOCKED
+
+
+def read_events(book: Book, events: Iterable[Event]) -> None:
+    """`admit` of each of them."""
+    calls, flags, words, prefix = book.calls, book.flags, book.words, book.prefix
+    event: Any  # its type is looked at once, by identity
+    for event in events:
+        if event.sequence != book.length or not book.is_open or event.timestamp.tzinfo is None:
+            admit(book, event)
+            continue
+        kind = type(event)
+        if kind is InvokeStarted:
+            call = calls.get(event.promise_id)
+            if call is not None and event.attempt == call.attempt + 1:
+                call.attempt = event.attempt
+                call.running = True
+                book.length += 1
+                continue
+        elif kind is InvokeCompleted:
+            promise_id, result = event.promise_id, event.result
+            call = calls.get(promise_id)
+            if call is not None and call.attempt == event.attempt > 0 and type(result) is Ok:
+                number = call.number
+                if not flags[number] & CONSUMED:
+                    words[number] = hash(bytes(result.value))
+                flags[number] |= SETTLED
+                book.outstanding.discard(promise_id)
+                del calls[promise_id]
+                book.length += 1
+                continue
+        elif kind is ExecutionResumed:
+            if book.status is _BLOCKED and book.waiting is not None and not book.outstanding:
+                book.status = _RUNNING
+                book.waiting = None
+                book.length += 1
+                continue
+        elif kind is InvokeScheduled:
+            promise_id, number = event.promise_id, book.next_child
+            if book.status is _RUNNING and promise_id == f"{prefix}{number}":
+                book.next_child = number + 1
+                flags.append(CALL)
+                words.append(0)
+                calls[promise_id] = Call(number)
+                book.length += 1
+                continue
+        elif kind is ExecutionAwaiting:
+            waiting_on = event.waiting_on
+            is_single = event.kind == "Single" and len(waiting_on) == 1 and not event.signals
+            if is_single and book.status is _RUNNING and waiting_on[0] in calls:
+                book.status = _BLOCKED
+                book.waiting = event
+                book.outstanding = set(waiting_on)
+                book.length += 1
+                continue
+        admit(book, event)
