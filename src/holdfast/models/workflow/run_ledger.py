@@ -13,7 +13,7 @@ from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.journal.stamp import stamp_at
-from holdfast.core.status import Status
+from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.runner import Engine
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.failures import failure_of_text
@@ -150,7 +150,8 @@ class RunLedger:
             session.journal_bytes += len(body)
             effects.append(AppendJournal(first, count, body))
         if self._ingested:
-            effects.append(ConsumeSignals(tuple(self._ingested)))
+            if status not in TERMINAL or self._extra_effects:  # an end empties the inbox, unless a successor gets it
+                effects.append(ConsumeSignals(tuple(self._ingested)))
             self._ingested = NONE
         if session.spawned:
             effects.append(SpawnExecutions(tuple(map(self._child_row, session.spawned)), barrier=False))
