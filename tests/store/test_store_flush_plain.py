@@ -9,13 +9,17 @@ import pytest
 from holdfast.core.status import Status
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit, Effect
 from holdfast.store.values import EndOf, ExecutionClaim, ExecutionView, NewSignal
-from holdfast.testing.hand import Hand, done, fail, keep, promise_of, row, strand
+from holdfast.testing.hand import Hand, done, fail, keep, park, promise_of, row, strand
 
 MANY = 40  # more than one statement's worth of segments
 
 
 def segment(first: int, count: int) -> AppendJournal:
     return AppendJournal(first, count, f'{{"v":1,"patches":{{}},"events":[],"first":{first}}}')
+
+
+def sleep() -> AdvanceExecution:
+    return AdvanceExecution(status=Status.AWAITING_PROMISE, step="sleep", awaits=(), wake_after=60)
 
 
 def effects_of(number: int) -> tuple[Effect, ...]:
@@ -28,6 +32,7 @@ def effects_of(number: int) -> tuple[Effect, ...]:
         (GO_ON,),
         (done('{"r": 1}'), segment(0, 2)),
         (fail(),),
+        (sleep(), segment(0, 2)),
     )
     return shapes[number % len(shapes)]
 
@@ -63,6 +68,26 @@ async def test_plain_commits_do_together_what_each_does_alone(hand: Hand, was_tr
         assert other.status is receipt.status
         assert other.revision == together.revision + 1
         assert await hand.store.journal(alone.promise) == await hand.store.journal(together.promise)
+
+
+async def test_a_sleep_is_the_same_beside_a_commit_that_waits_for_a_signal(hand: Hand) -> None:
+    alone, beside, other = await _claims(hand, ["a", "b", "c"])
+    await hand.flush(Commit(alone, (sleep(), segment(0, 2))))
+    await hand.flush(Commit(other, (park("go"),)), Commit(beside, (sleep(), segment(0, 2))))
+    one, two = await hand.view(alone), await hand.view(beside)
+    assert facts(one) == facts(two)
+    assert one.status is Status.AWAITING_PROMISE
+    assert one.wake_at is not None
+    assert two.wake_at is not None
+
+
+async def test_a_cancelled_row_does_not_sleep(hand: Hand) -> None:
+    claim, other = await _claims(hand, ["a", "b"])
+    await hand.store.cancel([claim.promise], cascade=False)
+    first, second = (await hand.flush(Commit(claim, (sleep(),)), Commit(other, (sleep(),)))).receipts
+    assert (first.status, first.cancel_requested) == (Status.RUNNABLE, True)
+    assert (second.status, second.cancel_requested) == (Status.AWAITING_PROMISE, False)
+    assert (await hand.view(claim)).wake_at is None
 
 
 @pytest.mark.parametrize("oddity", ["lost", "cancelled", "paused", "signalled"])

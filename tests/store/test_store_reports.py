@@ -122,6 +122,35 @@ async def test_children_without_a_barrier_are_only_inserted(hand: Hand, store: S
     assert [claim.parent for claim in await hand.pick(queues=["calls"])] == [parent.promise] * 2
 
 
+async def test_a_run_that_only_sleeps_is_not_woken_by_a_child_it_waited_for_before(hand: Hand) -> None:
+    parent = await hand.take(row("parent"))
+    first, second, third = await call(hand, parent, 3, blocked(2))
+    await hand.store.pause(parent.promise, True)
+    await hand.apply(first, done())
+    assert (await hand.view(parent)).children_pending == 1
+    await hand.store.deliver([NewSignal(parent.promise, "go", "1")])
+    await hand.apply(second, done())
+    await hand.store.pause(parent.promise, False)
+    claim = await hand.take()
+    await hand.apply(claim, blocked(wake_after=60))
+    await hand.apply(third, done())
+    view = await hand.view(parent)
+    assert (view.status, view.children_pending) == (Status.AWAITING_PROMISE, 0)
+
+
+async def test_a_parent_in_the_flush_of_its_childs_end_is_told_of_it(hand: Hand) -> None:
+    parent = await hand.take(row("parent"))
+    first, second = await call(hand, parent, 2, keep())
+    second.epoch -= 1
+    flushed = await hand.flush(
+        Commit(second, (done(),)), Commit(first, (done(),)), Commit(parent, (keep(), AppendJournal(0, 1, "[1]")))
+    )
+    lost, ended, kept = flushed.receipts
+    assert (lost.applied, ended.applied, kept.applied) == (False, True, True)
+    assert (ended.inbox_count, kept.inbox_count) == (0, 1)
+    assert ends(await hand.store.inbox(parent.promise)) == [first.promise]
+
+
 @pytest.mark.parametrize("ended", sorted(TERMINAL))
 async def test_the_end_of_a_child_is_in_its_parents_inbox(hand: Hand, store: Store, ended: Status) -> None:
     parent = await hand.take(row("parent"))

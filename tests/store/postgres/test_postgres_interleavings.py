@@ -88,6 +88,21 @@ async def test_a_child_that_rolled_back_does_not_count(
     assert (await hand.view("parent")).status is Status.RUNNABLE
 
 
+async def test_the_end_of_a_child_holds_no_parent_while_it_waits_for_a_row_before_it(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """Every lock in the order of ids: whoever has the earlier row and wants the parent must get it."""
+    earlier = await hand.take(row("earlier"))
+    (child,) = await family(hand, 1)
+    await deliver_in(held, ledger, NewSignal(earlier.promise, "go", "1"))
+    task = asyncio.create_task(hand.flush(Commit(child, (done(),)), Commit(earlier, (keep(),))))
+    await until_it_waits(await connect(), task, held)
+    await deliver_in(held, ledger, NewSignal(promise_of("parent"), "go", "1"))
+    await held.execute("commit")
+    assert [receipt.applied for receipt in (await task).receipts] == [True, True]
+    assert (await hand.view("parent")).status is Status.RUNNABLE
+
+
 # ---------------------------------------------------------------------- leases (ruling E1, E15)
 
 

@@ -1,8 +1,8 @@
 """A flush as one call: from commits to arrays, and from the answer to receipts.
 
-Commits that only write their own row and journal, neither park nor end a child take the short routine; any other in the
-same flush sends all of them through the long one. Both get the commits in the order of their rows, so that no two
-flushes can wait for each other.
+Commits that only write their own row and journal and wait for nothing but time take a short routine, ends of children
+too; any other in the same flush sends all of them through the long one. Every one gets the commits in the order of
+their rows, so that no two flushes can wait for each other.
 """
 
 from __future__ import annotations
@@ -58,10 +58,12 @@ def is_plain(commit: Commit) -> bool:
     if len(effects) != 1 and (len(effects) != 2 or type(effects[1]) not in _PLAIN_EFFECTS):
         return False
     write = advance_of(commit)
-    status = write.status
-    if status in PARKED or (commit.claim.parent_row is not None and status in TERMINAL):
-        return False
-    return not has_columns(write)
+    return (write.status not in PARKED or waits_for_time_alone(write)) and not has_columns(write)
+
+
+def waits_for_time_alone(write: AdvanceExecution) -> bool:
+    """A `sleep`: nothing in the inbox could wake it, so there is no need to look after the lock is had."""
+    return write.status is Status.AWAITING_PROMISE and not write.awaits and not write.wait_children
 
 
 def kept_arguments(worker: str, commit: Commit) -> tuple[object, ...] | None:
@@ -91,15 +93,19 @@ def build_call(commits: Sequence[Commit]) -> Call:
     order = sorted(range(len(commits)), key=lambda at: commits[at].claim.row)
     ordered = [commits[at] for at in order]
     collation = Collation(ordered)
-    if all(map(is_plain, ordered)):
+    ending = _ending(commits)
+    if all(map(is_plain, ordered)) and (not ending or collation.is_empty):
         if not collation.is_empty:
             own = [*_own_columns(ordered), *_journal_columns(ordered)]
             arguments = [*own, *collation.locks(), *collation.arguments()]
             return Call("flush_flows", arguments, commits, order, None, collation)
-        if len(ordered) == 1:
+        if ending:
+            ends = [sorted({parent for _, parent in ending}), [row for row, _ in ending]]
+            return Call("flush_ends", [*_own_columns(ordered), *_journal_columns(ordered), *ends], commits, order, None)
+        if len(ordered) == 1 and advance_of(ordered[0]).status not in PARKED:
             return Call("flush_one", _one_row(ordered[0]), commits, order, None)
         return Call("flush_plain", [*_own_columns(ordered), *_journal_columns(ordered)], commits, order, None)
-    effects = Effects(commits, order)
+    effects = Effects(commits, order, ending)
     return Call("flush", effects.arguments(), commits, order, effects, None if collation.is_empty else collation)
 
 
@@ -188,10 +194,10 @@ def _one_segment(commit: Commit) -> tuple[int | None, int | None, str | None]:
     return segment.first, segment.count, segment.body
 
 
-def _ending(commits: Sequence[Commit]) -> list[int]:
-    """Rows of children that end, in the order in which they do: reports follow it."""
+def _ending(commits: Sequence[Commit]) -> list[tuple[int, int]]:
+    """Rows of children that end and their parents', in the order in which they do: reports follow it."""
     return [
-        commit.claim.row
+        (commit.claim.row, commit.claim.parent_row)
         for commit in commits
         if commit.claim.parent_row is not None and advance_of(commit).status in TERMINAL
     ]
@@ -200,10 +206,10 @@ def _ending(commits: Sequence[Commit]) -> list[int]:
 class Effects:
     """The effects of all commits, sorted by kind; every one knows its commit's position."""
 
-    def __init__(self, given: Sequence[Commit], order: Sequence[int]) -> None:
+    def __init__(self, given: Sequence[Commit], order: Sequence[int], ending: Sequence[tuple[int, int]]) -> None:
         self.commits = [given[at] for at in order]
-        self.ending = _ending(given)
-        self.parents: list[int] = []
+        self.ending = [row for row, _ in ending]
+        self.parents = [parent for _, parent in ending]
         self.column_ord: list[int] = []
         self.columns: list[AdvanceExecution] = []
         self.ignore_ord: list[int] = []
@@ -231,8 +237,6 @@ class Effects:
                 case AdvanceExecution():
                     self.ignore_ord += [ord_] * len(effect.ignore)
                     self.ignore_id += effect.ignore
-                    if effect.status in TERMINAL and commit.claim.parent_row is not None:
-                        self.parents.append(commit.claim.parent_row)
                     if has_columns(effect):
                         self.column_ord.append(ord_)
                         self.columns.append(effect)

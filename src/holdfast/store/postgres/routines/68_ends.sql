@@ -1,4 +1,5 @@
--- What follows from rows that end, for flushes and cancels alike.
+-- What follows from rows that end, for flushes and cancels alike. Written so that no index but the primary key fits: that
+-- of all children, of all that wait or of all that are held would be read from end to end where a plan is of a small ledger.
 --
 --   release_barriers_1  ended children count down their parents' barriers
 --   report_ends_1       ends of children that report go into their parents' inboxes
@@ -22,7 +23,7 @@ begin
     from (
       select c.parent_id, c.parent_round, count(*) as ended
       from {schema}.executions c
-      where c.id = any (p_children) and c.parent_id is not null and c.successor is null
+      where c.id = any (p_children) and c.successor is null
       group by c.parent_id, c.parent_round
     ) d
     -- Only children of the round that is open: those of an earlier one were given up (ruling E7).
@@ -48,7 +49,7 @@ begin
         || case when c.kind = 'task' then c.state::text else 'null' end || '}')::json,
       'c:' || encode({schema}.origin_1(c.promise), 'hex'), p_now
     from unnest(p_children) with ordinality x(id, ord)
-    join {schema}.executions c on c.id = x.id join {schema}.executions p on p.id = c.parent_id
+    join {schema}.executions c on c.id = x.id join {schema}.executions p on p.id = coalesce(c.parent_id, 0)
     where c.reports and c.successor is null and p.ended_at is null
     order by x.ord
     on conflict do nothing
@@ -68,12 +69,12 @@ begin
       wake_at = case when p.children_pending <= d.ended then null else p.wake_at end,
       updated_at = p_now
     from (select t.id, count(*) as ended from unnest(v_parents) t(id) group by t.id) d
-    where p.id = d.id and p.status = 'awaiting_promise' and p.children_pending > 0
+    where p.id = d.id and p.status::text = 'awaiting_promise' and p.children_pending > 0
     returning p.status = 'runnable' and not p.paused as is_due
   )
   select coalesce(bool_or(is_due), false) into woke from counted;
   woke := woke or exists (
-    select from {schema}.executions p where p.id = any (v_parents) and p.status = 'executing');
+    select from {schema}.executions p where p.id = any (v_parents) and p.locked_by is not null);
 end $$;
 
 create or replace function {schema}.finish_1(

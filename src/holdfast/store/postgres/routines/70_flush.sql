@@ -1,7 +1,8 @@
 -- One call a flush: every commit whose fence holds, in one transaction (rulings E1, E2, E3).
 --
---   flush_plain_1  commits that only write their own row and journal, neither parking nor ending a child
---   flush_one_1    one such commit alone, without arrays: half the cost
+--   flush_plain_1  commits that only write their own row and journal, and wait for nothing but time
+--   flush_ends_1   such commits, and ends of children among them
+--   flush_one_1    one plain commit alone, without arrays: half the cost
 --   flush_kept_1   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
 --   flush_1        commits with everything
 --
@@ -40,6 +41,47 @@ begin
   end if;
   if v.live is not null then
     select c.positions, c.counts into inbox, inbox_count from {schema}.inbox_counts_1(p_id, v.live) c;
+  end if;
+end $$;
+
+-- Locks in the order of ids: own rows that come before the last of the parents together with these, the others by the
+-- update.
+create or replace function {schema}.flush_ends_1(
+  p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
+  p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
+  p_awaits text[], p_wake_after double precision[], p_digest text[], p_knows boolean[], p_added int[],
+  p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
+  p_parents bigint[], p_ending bigint[],
+  out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
+  out inbox int[], out inbox_count int[], out at timestamptz
+) language plpgsql as $$
+declare
+  v_last bigint := (select max(p) from unnest(p_parents) p);
+  v_ended bigint[] := p_ending;
+  v_woke boolean;
+begin
+  perform from {schema}.executions
+    where id = any (p_parents || array(select o from unnest(p_id) o where o < v_last)) order by id for update;
+  select f.fenced, f.odd, f.odd_status, f.odd_cancel, f.woke, f.inbox, f.inbox_count, f.at
+    into fenced, odd, odd_status, odd_cancel, woke, inbox, inbox_count, at
+    from {schema}.flush_plain_1(
+      p_worker, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay, p_awaits,
+      p_wake_after, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count, p_journal_body) f;
+  if fenced is not null then
+    v_ended := array(
+      select g.id from unnest(p_ending) with ordinality g(id, ord)
+      where g.id <> all (array(select p_id[f] from unnest(fenced) f)) order by g.ord);
+  end if;
+  select b.woke into v_woke from {schema}.release_barriers_1(v_ended, at) b;
+  woke := woke or v_woke;
+  select r.woke into v_woke from {schema}.report_ends_1(v_ended, at) r;
+  woke := woke or v_woke;
+  if woke then
+    perform {schema}.wake_1('work');
+  end if;
+  if p_parents && p_id then
+    -- A parent of this very flush has more in its inbox now.
+    select c.positions, c.counts into inbox, inbox_count from {schema}.inbox_counts_1(p_id, p_id) c;
   end if;
 end $$;
 

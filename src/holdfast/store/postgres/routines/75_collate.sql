@@ -13,7 +13,7 @@ create or replace function {schema}.flow_lock_1(p_id bigint[], p_jobs bigint[], 
 language plpgsql as $$
 begin
   perform from {schema}.executions where id = any (
-    p_id || p_jobs || array(select parent_id from {schema}.executions where id = any (p_ending) and parent_id is not null)
+    p_id || p_jobs || array(select parent_id from {schema}.executions where id = any (p_ending))
   ) order by id for update;
 end $$;
 

@@ -70,7 +70,7 @@ begin
     select m.id from {schema}.executions m where m.parent_id = any (v_ids) and m.kind = 'message');
   -- With their parents, whose barriers may open; all in the order of ids.
   perform from {schema}.executions where id = any (v_ids || array(
-    select parent_id from {schema}.executions where id = any (v_ids) and parent_id is not null)) order by id for update;
+    select parent_id from {schema}.executions where id = any (v_ids))) order by id for update;
   perform {schema}.request_cancel_1(v_ids, p_reason, {schema}.clock());
   return array(
     select e.status::text from unnest(p_promises) with ordinality g(promise, ord)

@@ -28,6 +28,8 @@ locked_by = case
 digest = coalesce(o.digest, e.digest),
 revision = e.revision + 1,
 journal_length = e.journal_length + coalesce(o.added, 0),
-children_pending = coalesce(o.pending, e.children_pending),
+-- A park that nobody counted anything for waits for no children.
+children_pending = coalesce(
+  o.pending, case when o.status = 'awaiting_promise' and not coalesce(o.replay, false) then 0 end, e.children_pending),
 ended_at = case when o.status in ('done', 'failed', 'cancelled') then p_now end,
 updated_at = p_now

@@ -58,6 +58,10 @@ select * from {schema}.pick_1($1, $2, $3, $4, $5)
 select * from {schema}.flush_plain_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 
+-- name: flush_ends
+select * from {schema}.flush_ends_1(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+
 -- name: flush_one
 select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 
