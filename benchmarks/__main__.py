@@ -30,11 +30,11 @@ How to read the table. Figures of two machines, or of two hours, do not compare;
   bare      the same store without an engine, before and after each round: for w1 to w8 a journal, which does the same
             records and waits in coroutines that share commits; for the others rows in commits of one size
   share     Holdfast's speed as a share of the bare one; of times the inverse
-  aim       the share that w1 to w8 are to reach (w7: a time), and whether the median reaches it; with a question mark
-            where a spread is above 30 %: the machine does other work, so run it again, or with more --rounds
+  aim       the share that w1 to w8 are to reach (w7: a time), and whether the median reaches it. A question mark says
+            that a spread is above 30 %, or that a yes was too easy: the bare journal ran at less than half the speed
+            that it had where the aim was set (a slow or busy disk holds up both, which brings the share nearer to one)
   spread    from the slowest to the fastest, as a share of the fastest
   cpu us    what this process used for one unit; it says more than the clock where the machine does other work too
-A slow disk holds up both alike, and so brings the share nearer to one: look at the bare figure, too.
 """
 
 

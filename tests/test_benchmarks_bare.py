@@ -171,6 +171,14 @@ def test_a_verdict_on_a_noisy_machine_has_a_question_mark() -> None:
         assert "yes" in line({**found, spread: 0.3}).split()
 
 
+def test_an_aim_that_a_slow_disk_made_easy_has_a_question_mark() -> None:
+    fast, slow = Round(43_000, 1.0), Round(4_300, 1.0)
+    assert "yes" in line(row("w1", Round(20_000, 1.0), fast, Figure.RATE)).split()
+    assert "yes?" in line(row("w1", Round(2_000, 1.0), slow, Figure.RATE)).split()
+    assert "no" in line(row("w1", Round(1_000, 1.0), slow, Figure.RATE)).split(), "it was easy, and missed all the same"
+    assert row("w4", Round(1_000, 1.0), Round(1_000, 0.038), Figure.SECONDS)["bare_of_reference"] == 0.5
+
+
 def test_every_workflow_workload_but_the_last_has_an_aim() -> None:
     assert set(AIMS) == {name for name in WORKLOADS if name.startswith("w")} - {"w9"}
     assert all(isinstance(aim, OfBare | AtMost) for aim in AIMS.values())
