@@ -86,7 +86,7 @@ async def _to_result(definition: Any, inputs: Sequence[Any], steps: int) -> Roun
     async with app.worker(concurrency=200) as worker:
         began, used = time.perf_counter(), time.process_time()
         handles = await _start(definition, inputs)
-        await asyncio.gather(*(handle.result() for handle in handles))
+        await app.results(handles)
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - used
         return Round(len(inputs) * steps, seconds, cpu_seconds, counters=worker.counters)
 
@@ -108,7 +108,7 @@ async def _by_processes(definition: Any, inputs: Sequence[Any], url: str, proces
     began = time.perf_counter()
     async with worker_processes(url, processes):
         working = time.perf_counter()
-        await asyncio.gather(*(handle.result() for handle in handles))
+        await app.results(handles)
         return Round(len(inputs), time.perf_counter() - working, extra={"start_seconds": working - began})
 
 

@@ -54,7 +54,7 @@ async def main() -> None:
             started = await keyed.start_many([Booking(account, amount) for amount in (1, 2, 3, 4)])
             handles += [item for item in started if isinstance(item, Handle)]
         async with app.worker(concurrency=50):
-            await asyncio.gather(*(handle.result() for handle in handles))
+            await app.results(handles)
     for account, amounts in sorted(booked.items()):
         print(f"{account}:", *(f"+{amount}" for amount in amounts))
     print("most bookings of one account at a time:", most_at_work)

@@ -40,7 +40,7 @@ async def main() -> None:
         await app.configure_queue("partner-api", concurrency=2)
         started = await Call.start_many([Request(number) for number in range(10)])
         async with app.worker(queues=["partner-api"]), app.worker(queues=["partner-api"]):
-            await asyncio.gather(*(handle.result() for handle in started if isinstance(handle, Handle)))
+            await app.results([handle for handle in started if isinstance(handle, Handle)])
             print("most calls at a time, over two workers:", most_at_work)
 
         await app.configure_queue("partner-api", concurrency=2, paused=True)

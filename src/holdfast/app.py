@@ -10,7 +10,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar, overload
 
 from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import ConfigurationError, InvalidArgumentError
+from holdfast.core.errors import ConfigurationError, HoldfastError, InvalidArgumentError
 from holdfast.core.identity import IdQuery, PromiseId, check_name
 from holdfast.core.status import Status
 from holdfast.declaring import Declarations
@@ -29,6 +29,7 @@ from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.letters import DeadLetters
 from holdfast.models.flow.runner import FlowRunner
 from holdfast.models.flow.start import FlowStarter
+from holdfast.models.gathering import gather_results
 from holdfast.models.handle import Handle
 from holdfast.models.hooks import HookRunner
 from holdfast.models.machine.definition import Machine, definition_of
@@ -93,6 +94,22 @@ class App(Declarations):
         """By definition name and key; or by an id, or any unambiguous prefix of one (`Shipment/4f7a9c21`)."""
         found, name = _named(target, key)
         return Handle(self._connection, found, name=name)
+
+    @overload
+    async def results(self, handles: Sequence[Handle[R]], *, timeout: Duration | None = None) -> list[R]: ...
+    @overload
+    async def results(
+        self, handles: Sequence[Handle[R]], *, timeout: Duration | None = None, return_exceptions: bool
+    ) -> list[R | HoldfastError]: ...
+    async def results(
+        self, handles: Sequence[Handle[Any]], *, timeout: Duration | None = None, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Wait for all of them: their results, in their order. For thousands it is far cheaper than a `gather`.
+
+        The first that fails is raised, as `handle.result()` would, and the others go on; with `return_exceptions` the
+        errors are in the list. `TimeoutError` after `timeout`, which leaves the executions alone.
+        """
+        return await gather_results(self._connection, handles, timeout=timeout, return_exceptions=return_exceptions)
 
     async def start_by_name(self, name: str, value: Any = None, /, **options: Any) -> Handle[Any]:
         """Start what workers of this ledger have code for, and this process need not: with a mapping of its arguments.

@@ -19,7 +19,7 @@ from os import PathLike
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.core.durations import Duration
-from holdfast.core.errors import ClosedError, ConfigurationError
+from holdfast.core.errors import ClosedError, ConfigurationError, HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.batch.definition import Batch, BatchResult
@@ -28,6 +28,7 @@ from holdfast.models.batch.run import BatchRun
 from holdfast.models.batch.start import BatchStarter
 from holdfast.models.batch.status import BatchStatus
 from holdfast.models.connection import Connection
+from holdfast.models.gathering import gather_results
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.machine.start import MachineStarter
@@ -202,6 +203,19 @@ class SyncApp:
     def start_many(self, definition: Any, inputs: Iterable[Any], /) -> list[SyncHandle[Any] | Collision]:
         started = self.run(_starter(definition).start_many(inputs))
         return [item if isinstance(item, Collision) else SyncHandle(self, item) for item in started]
+
+    @overload
+    def results(self, handles: Sequence[SyncHandle[R]], *, timeout: Duration | None = None) -> list[R]: ...
+    @overload
+    def results(
+        self, handles: Sequence[SyncHandle[R]], *, timeout: Duration | None = None, return_exceptions: bool
+    ) -> list[R | HoldfastError]: ...
+    def results(
+        self, handles: Sequence[SyncHandle[Any]], *, timeout: Duration | None = None, return_exceptions: bool = False
+    ) -> list[Any]:
+        """As `app.results`."""
+        bare = [item.handle if isinstance(item, SyncHandle) else item for item in handles]
+        return self.run(gather_results(self._connection, bare, timeout=timeout, return_exceptions=return_exceptions))
 
     def start_by_name(self, name: str, value: Any = None, /, **options: Any) -> SyncHandle[Any]:
         return SyncHandle(self, self.run(self._start_by_name(name, value, **options)))

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Done, Machine, MachineContext, Outcome, Replay, Status, Stop, step
+from holdfast import App, Collision, Done, Machine, MachineContext, Outcome, Replay, Status, Stop, Unique, step
 from holdfast.core.errors import (
     ClosedError,
     ExecutionCancelledError,
     ExecutionFailedError,
     ExecutionStrandedError,
+    InvalidArgumentError,
     NotFoundError,
 )
 from holdfast.engine.results import Ending, Results
@@ -160,6 +161,85 @@ async def test_a_store_that_is_away_for_a_while_costs_a_pause(
     assert faulty.pending() == 0
 
 
+# ---------------------------------------------------------------------- a crowd
+
+
+async def ended(hand: Hand, *keys: str) -> None:
+    await hand.insert(*map(row, keys))
+    for claim in await hand.pick(len(keys)):
+        await hand.apply(claim, done(f'"{claim.promise.hex()}"'))
+
+
+async def test_of_a_crowd_a_pass_asks_for_those_who_have_waited_longest_and_for_the_others_in_turn(
+    stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.results.CROWD_HEAD", 2)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_TURN", 3)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_SECONDS", 0.0)
+    await stores.store.insert([row(f"e{n}") for n in range(10)])
+    asked: list[list[bytes]] = []
+    faulty.check = lambda name, arguments: asked.append(arguments[0]) if name == "endings" else None
+    loop = asyncio.get_running_loop()
+    results._waiters |= {promise_of(f"e{n}"): [loop.create_future()] for n in range(10)}
+    for _ in range(4):
+        await results.run_once()
+    places = [[0, 1, 2, 3, 4], [0, 1, 5, 6, 7], [0, 1, 8, 9], [0, 1, 2, 3, 4]]
+    assert asked == [[promise_of(f"e{n}") for n in turn] for turn in places]
+
+
+async def test_where_many_of_a_crowd_have_ended_there_is_no_pause_before_the_next_are_asked_for(
+    stores: Stores, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.results.CROWD_HEAD", 2)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_TURN", 1)
+    await ended(await Hand(stores.store).start(), *(f"e{n}" for n in range(7)))
+    loop = asyncio.get_running_loop()
+    results._waiters |= {promise_of(f"e{n}"): [loop.create_future()] for n in range(7)}
+    assert [await results.run_once() for _ in range(3)] == [0.0, 0.0, None]
+    assert not results._waiters
+
+
+async def test_one_who_waits_for_many_hears_when_all_have_ended(stores: Stores, results: Results) -> None:
+    hand = await Hand(stores.store).start()
+    await ended(hand, "a", "b")
+    promises = [promise_of(key) for key in ("a", "b", "a")]
+    endings = await results.wait_all(promises, until_failure=True)
+    assert endings == {each: Ending(Status.DONE, f'"{each.hex()}"') for each in promises}
+    assert await results.wait_all([], until_failure=True) == {}
+    assert not results._waiters
+
+
+async def test_one_who_waits_for_many_hears_of_the_first_that_failed_and_waits_for_none_of_them_then(
+    stores: Stores, results: Results
+) -> None:
+    await stores.store.insert([row("a"), row("b")])
+    promises = [promise_of("a"), promise_of("b")]
+    task = asyncio.create_task(results.wait_all(promises, until_failure=True))
+    await asyncio.sleep(0)
+    results.ended(promises[1], Status.FAILED, None, ERROR)
+    assert await task == {promises[1]: Ending(Status.FAILED, None, ERROR)}
+    assert not results._waiters
+
+
+async def test_one_who_waits_for_many_and_gives_up_is_forgotten(stores: Stores, results: Results) -> None:
+    await stores.store.insert([row("a"), row("b")])
+    task = asyncio.create_task(results.wait_all([promise_of("a"), promise_of("b")], until_failure=False))
+    await asyncio.sleep(0)
+    results.ended(promise_of("a"), Status.FAILED, None, ERROR)
+    task.cancel()
+    await asyncio.wait([task])
+    assert not results._waiters
+
+
+async def test_closing_tells_who_waits_for_many(stores: Stores, results: Results) -> None:
+    await stores.store.insert([row("a"), row("b")])
+    task = asyncio.create_task(results.wait_all([promise_of("a"), promise_of("b")], until_failure=True))
+    await asyncio.sleep(0)
+    await results.stop()
+    with pytest.raises(ClosedError, match=r"closed while \w+ was waited for"):
+        await task
+
+
 # ---------------------------------------------------------------------- through a handle
 
 
@@ -182,6 +262,49 @@ async def test_results_of_many_handles(rig: Rig, machine: type[Machine[str]]) ->
     waiting_for = asyncio.gather(*(handle.result(str) for handle in started))
     await rig.run()
     assert await waiting_for == [str(n) for n in range(30)]
+
+
+async def test_results_of_many_handles_in_one_call(rig: Rig, machine: type[Machine[str]]) -> None:
+    started = [await machine.options(key=f"k{n}").start(str(n)) for n in range(30)]
+    started[3] = rig.app.handle(started[3].id.short)
+    waiting_for = asyncio.create_task(rig.app.results(started))
+    await rig.run()
+    assert await waiting_for == [str(n) for n in range(30)]
+    assert await rig.app.results([]) == []
+
+
+async def test_results_of_many_raise_the_first_failure_or_have_it_in_its_place(
+    rig: Rig, machine: type[Machine[str]]
+) -> None:
+    good, bad = await machine.start("good"), await machine.start("stop")
+    nobody = rig.app.handle("Ends", key="nobody")
+    await rig.run()
+    with pytest.raises(ExecutionFailedError, match=r"Ends/\w+ failed: Stop: enough"):
+        await rig.app.results([good, bad, good])
+    result, failure, unknown = await rig.app.results([good, bad, nobody], return_exceptions=True)
+    assert result == "good"
+    assert isinstance(failure, ExecutionFailedError)
+    assert isinstance(unknown, NotFoundError)
+
+
+async def test_results_of_many_end_with_their_timeout_and_leave_the_executions_alone(
+    rig: Rig, machine: type[Machine[str]]
+) -> None:
+    started = [await machine.start("later"), await machine.start("now")]
+    await rig.run()
+    with pytest.raises(TimeoutError):
+        await rig.app.results(started, timeout=0.001)
+    assert await started[0].status() is Status.RUNNABLE
+
+
+async def test_results_are_of_handles_of_this_app(rig: Rig, machine: type[Machine[str]]) -> None:
+    first = await machine.options(unique=Unique(key="one")).start("a")
+    refused = (await machine.options(unique=Unique(key="one")).start_many(["a"]))[0]
+    assert isinstance(refused, Collision)
+    with pytest.raises(InvalidArgumentError, match="is no handle; start_many gives a Collision in the place"):
+        await rig.app.results([first, refused])  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="belongs to another app; each app waits for its own"):
+        await rig.app.results([first, App("other").handle("Ends", key="k")])
 
 
 @pytest.mark.parametrize(

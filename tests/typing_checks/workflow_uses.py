@@ -20,6 +20,7 @@ from holdfast import (
     Context,
     Done,
     Handle,
+    HoldfastError,
     JoinSet,
     Machine,
     MachineContext,
@@ -147,6 +148,8 @@ async def uses() -> None:
     assert_type(await handle.result(Order), Order)
     assert_type(await checkout.options(key="o-1", delay=60).start(Order("1")), Handle[Receipt])
     assert_type(await checkout.start_many([Order("1")]), list[Handle[Receipt] | Collision])
+    assert_type(await app.results([handle]), list[Receipt])
+    assert_type(await app.results([handle], return_exceptions=True), list[Receipt | HoldfastError])
     assert_type(await app.run(checkout, Order("1")), Receipt)
     assert_type(await app.run(blocking, Order("1")), int)
     outside: Awaitable[Receipt] = plain(Order("1"))

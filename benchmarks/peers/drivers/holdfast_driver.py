@@ -110,7 +110,7 @@ def to_results(given: Arguments, definition: Any, inputs: Callable[[int], list[A
         async with app.worker(concurrency=given.in_flight):
             began = now()
             handles = await start(definition, inputs(n))
-            await asyncio.gather(*(handle.result() for handle in handles))
+            await app.results(handles)
             return Once(n * units, now() - began)
 
     measured(given, once)

@@ -2,12 +2,14 @@
 
 A worker in the same process says directly what ended, so that no read is needed; for the work of others the ear
 hears a hint and the loop asks for all that is waited for at once. Polling that backs off is the net. Who waits for a
-run that goes on as another waits for that one.
+run that goes on as another waits for that one. Of a crowd a pass asks for a part only, those first who have waited
+longest: they are the likeliest to have ended, and a pass over thousands would be late for the next.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from time import monotonic
 
 from msgspec import Struct
@@ -23,6 +25,10 @@ FIRST_POLL_SECONDS = 0.05
 LAST_POLL_SECONDS = 1.0
 TOLD_SECONDS = 0.05  # a hint is put off for so long while a worker of this process tells what ends
 READ_SHARE = 5  # a pass waits this many times as long as its read took: many waiters never drown the store
+CROWD_HEAD = 500  # of a crowd a pass asks for so many that have waited longest,
+CROWD_TURN = 500  # and for so many of the others in turn
+CROWD_SECONDS = 0.025  # between two passes over a crowd,
+CROWD_TOLD_SECONDS = 0.25  # and where a worker of this process tells what ends
 
 
 class Ending(Struct, frozen=True, gc=False):
@@ -33,13 +39,32 @@ class Ending(Struct, frozen=True, gc=False):
     error: str | None = None
 
 
+class Crowd:
+    """One who waits for many: a future that is done once all have ended, or one of them not well if that is enough."""
+
+    __slots__ = ("endings", "future", "left", "until_failure")
+
+    def __init__(self, promises: Sequence[bytes], future: asyncio.Future[None], *, until_failure: bool) -> None:
+        self.endings: dict[bytes, Ending] = {}
+        self.future = future
+        self.left = len(promises)
+        self.until_failure = until_failure
+
+    def tell(self, promise: bytes, ending: Ending) -> None:
+        self.endings[promise] = ending
+        self.left -= 1
+        if (not self.left or (self.until_failure and ending.status is not Status.DONE)) and not self.future.done():
+            self.future.set_result(None)
+
+
 class Results(Service):
     name = "results"
 
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
-        self._waiters: dict[bytes, list[asyncio.Future[Ending]]] = {}
+        self._waiters: dict[bytes, list[asyncio.Future[Ending] | Crowd]] = {}
+        self._turn = CROWD_HEAD  # the place in a crowd up to which was asked
         self._followed: dict[bytes, bytes] = {}  # by what is waited for: the run that it is now
         self._ear: Ear | None = None
         self._armed_at = float("-inf")
@@ -56,25 +81,46 @@ class Results(Service):
             self.give_up(promise, future)
             raise
 
+    async def wait_all(self, promises: Sequence[bytes], *, until_failure: bool) -> dict[bytes, Ending]:
+        """`wait` for many, at the cost of one future; `until_failure`: one that did not end well is answer enough."""
+        crowd = Crowd(promises, asyncio.get_running_loop().create_future(), until_failure=until_failure)
+        for promise in promises:
+            self._add(promise, crowd)
+        self._ask_soon()
+        try:
+            if promises:
+                await crowd.future
+        finally:
+            if crowd.left:
+                for promise in promises:
+                    self.give_up(promise, crowd)
+        return crowd.endings
+
     def expect(self, promise: bytes) -> asyncio.Future[Ending]:
         """`wait` as a future. Who does not wait for it any more must `give_up`."""
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        futures = self._waiters.get(promise)
-        if futures is None:
-            self._waiters[promise] = [future]
+        self._add(promise, future)
+        self._ask_soon()
+        return future
+
+    def _add(self, promise: bytes, waiter: asyncio.Future[Ending] | Crowd) -> None:
+        waiters = self._waiters.get(promise)
+        if waiters is None:
+            self._waiters[promise] = [waiter]
         else:
-            futures.append(future)
+            waiters.append(waiter)
+
+    def _ask_soon(self) -> None:
         if self._task is None:
             self.begin()
         self._poll_seconds = FIRST_POLL_SECONDS
         self._woken.set()
-        return future
 
-    def give_up(self, promise: bytes, future: asyncio.Future[Ending]) -> None:
-        futures = self._waiters.get(promise)
-        if futures is not None and future in futures:
-            futures.remove(future)
-            if not futures:
+    def give_up(self, promise: bytes, waiter: asyncio.Future[Ending] | Crowd) -> None:
+        waiters = self._waiters.get(promise)
+        if waiters is not None and waiter in waiters:
+            waiters.remove(waiter)
+            if not waiters:
                 del self._waiters[promise]
                 self._followed.pop(promise, None)
 
@@ -93,10 +139,12 @@ class Results(Service):
         await self._listen()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        promises = list(self._waiters)
+        promises = self._to_ask()
+        is_crowd = len(promises) < len(self._waiters)
         current = [self._followed.get(promise, promise) for promise in promises]
         ends = {end.promise: end for end in await self._store.endings(list(dict.fromkeys(current)))}
         moved = some_live = False
+        settled = 0
         for promise, asked in zip(promises, current, strict=True):
             end = ends.get(asked)
             if end is None:
@@ -108,16 +156,29 @@ class Results(Service):
                 moved = True
             else:
                 self._settle(promise, Ending(end.status, end.result, end.error))
-        if moved:
+                settled += 1
+        if moved or (is_crowd and settled >= CROWD_HEAD):  # where so many have ended there are more
             return 0.0
         if not some_live:  # who comes next, as in a loop over handles, is not to wait for the pause below
-            return None
-        await asyncio.sleep((loop.time() - began) * READ_SHARE)
+            return 0.0 if is_crowd else None
+        pause = (loop.time() - began) * READ_SHARE
+        if is_crowd:
+            is_told = monotonic() - self._told_at <= TOLD_SECONDS
+            pause = max(pause, CROWD_TOLD_SECONDS if is_told else CROWD_SECONDS)
+        await asyncio.sleep(pause)
         if not self._waiters:
             return None
         delay = self._poll_seconds
         self._poll_seconds = min(LAST_POLL_SECONDS, delay * 2)
         return delay
+
+    def _to_ask(self) -> list[bytes]:
+        promises = list(self._waiters)
+        if len(promises) <= CROWD_HEAD + CROWD_TURN:
+            return promises
+        first = self._turn if self._turn < len(promises) else CROWD_HEAD
+        self._turn = first + CROWD_TURN
+        return promises[:CROWD_HEAD] + promises[first : self._turn]
 
     async def stop(self) -> None:
         await super().stop()
@@ -127,8 +188,9 @@ class Results(Service):
         ear, self._ear = self._ear, None
         if ear is not None:
             await ear.close()
-        for promise, futures in list(self._waiters.items()):
-            for future in futures:
+        for promise, waiters in list(self._waiters.items()):
+            for waiter in waiters:
+                future = waiter.future if isinstance(waiter, Crowd) else waiter
                 if not future.done():  # a bare CancelledError would look like a cancel of the waiter's own task
                     future.set_exception(
                         ClosedError(
@@ -160,6 +222,8 @@ class Results(Service):
 
     def _settle(self, promise: bytes, ending: Ending) -> None:
         self._followed.pop(promise, None)
-        for future in self._waiters.pop(promise, ()):
-            if not future.done():
-                future.set_result(ending)
+        for waiter in self._waiters.pop(promise, ()):
+            if isinstance(waiter, Crowd):
+                waiter.tell(promise, ending)
+            elif not waiter.done():
+                waiter.set_result(ending)

@@ -14,6 +14,7 @@ from holdfast.core.errors import (
     ExecutionCancelledError,
     ExecutionFailedError,
     ExecutionStrandedError,
+    HoldfastError,
     InvalidArgumentError,
     NotFoundError,
     SignalRefusedError,
@@ -62,6 +63,14 @@ class Handle(Generic[ResultT]):
         if isinstance(self._target, bytes):
             return PromiseId.from_bytes(self._target)
         raise InvalidArgumentError(f"the prefix {self._target} is not resolved yet; await handle.resolve() first")
+
+    @property
+    def promise(self) -> bytes | None:
+        """The id as the store has it; None while a prefix is not resolved."""
+        return self._target if isinstance(self._target, bytes) else None
+
+    def is_of(self, connection: Connection) -> bool:
+        return self._connection is connection
 
     @property
     def label(self) -> str:
@@ -130,21 +139,25 @@ class Handle(Generic[ResultT]):
             async with asyncio.timeout(seconds(timeout, name="timeout")):
                 ending = await results.wait(promise)
         if ending.status is not Status.DONE:
-            self._raise_unless_done(ending)
+            raise self.failure_of(ending)
+        return self.result_of(ending, as_type)
+
+    def result_of(self, ending: Ending, as_type: object = None) -> Any:
+        """What `result` gives for an execution that is done."""
         return codec_for(self._result_type if as_type is None else as_type).decode(ending.result or "null")
 
-    def _raise_unless_done(self, ending: Ending) -> None:
+    def failure_of(self, ending: Ending) -> HoldfastError:
+        """What `result` raises for an execution that did not end well."""
         if ending.status is None:
-            raise self._unknown()
+            return self._unknown()
         record = decode_error(ending.error) if ending.error else None
         if ending.status is Status.FAILED:
-            raise ExecutionFailedError(f"{self.label} failed: {record or 'no reason was given'}", record)
+            return ExecutionFailedError(f"{self.label} failed: {record or 'no reason was given'}", record)
         if ending.status is Status.CANCELLED:
-            raise ExecutionCancelledError(f"{self.label} was cancelled")
-        if ending.status is Status.STRANDED:
-            raise ExecutionStrandedError(
-                f"{self.label} is stranded: {record}. Nothing is lost; mend the cause, then resume it", record
-            )
+            return ExecutionCancelledError(f"{self.label} was cancelled")
+        return ExecutionStrandedError(
+            f"{self.label} is stranded: {record}. Nothing is lost; mend the cause, then resume it", record
+        )
 
     # ------------------------------------------------------------------ from outside
 

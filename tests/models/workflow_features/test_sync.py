@@ -45,7 +45,10 @@ def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -
     unlucky = sync.start(double, 13)
     sync.run(work(app))
     assert (handle.result(), doubled.result(), doubled.result(float)) == (7, 42, 42.0)
-    assert [item.result() for item in many if not isinstance(item, Collision)] == [2, 4]
+    assert sync.results([item for item in many if not isinstance(item, Collision)]) == [2, 4]
+    kept, failure = sync.results([doubled, unlucky], return_exceptions=True)
+    assert kept == 42
+    assert isinstance(failure, ExecutionFailedError)
     assert handle.published() == {"number": 3}
     with pytest.raises(ExecutionFailedError):
         unlucky.result()

@@ -1,0 +1,42 @@
+"""The results of many executions: as `asyncio.gather` of every `result()`, without a task and a read for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.core.durations import Duration, seconds
+from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.status import Status
+from holdfast.models.connection import Connection
+from holdfast.models.handle import Handle
+
+
+async def gather_results(
+    connection: Connection, handles: Sequence[Handle[Any]], *, timeout: Duration | None, return_exceptions: bool
+) -> list[Any]:
+    """In the order of the handles. The first failure is raised as soon as it is known, or takes its result's place."""
+    for handle in handles:
+        _check(connection, handle)
+    promises = [handle.promise or (await handle.resolve()).to_bytes() for handle in handles]
+    results = await connection.results()
+    async with asyncio.timeout(None if timeout is None else seconds(timeout, name="timeout")):
+        endings = await results.wait_all(promises, until_failure=not return_exceptions)
+    if not return_exceptions:
+        for promise, ending in endings.items():
+            if ending.status is not Status.DONE:
+                raise handles[promises.index(promise)].failure_of(ending)
+    return [
+        handle.result_of(ending) if (ending := endings[promise]).status is Status.DONE else handle.failure_of(ending)
+        for handle, promise in zip(handles, promises, strict=True)
+    ]
+
+
+def _check(connection: Connection, handle: Handle[Any]) -> None:
+    if not isinstance(handle, Handle):
+        raise InvalidArgumentError(
+            f"{handle!r} is no handle; start_many gives a Collision in the place of what it did not start"
+        )
+    if not handle.is_of(connection):
+        raise InvalidArgumentError(f"{handle!r} belongs to another app; each app waits for its own")
