@@ -25,7 +25,60 @@ async def inbox_names(store: Store, promise: bytes) -> list[str]:
     return [signal.name for signal in await store.inbox(promise)]
 
 
+async def in_every_state(stores: Stores, hand: Hand, label: str) -> list[bytes]:
+    """Targets of a signal "go", one in each state that it may meet."""
+    states = (
+        "waits",
+        "waits-for-else",
+        "paused",
+        "executing",
+        "runnable",
+        "timed-out",
+        "picked-late",
+        "ended",
+        "had-it",
+    )
+    promises = {state: promise_of(f"{label}-{state}") for state in states}
+    for state in states[:-1]:
+        claim = await hand.take(row(f"{label}-{state}"))
+        match state:
+            case "waits" | "paused":
+                await hand.apply(claim, park("go"))
+            case "waits-for-else":
+                await hand.apply(claim, park("stop"))
+            case "runnable":
+                await hand.apply(claim, go(delay=60))
+            case "timed-out" | "picked-late":
+                await hand.apply(claim, park("go", wake_after=0))
+                await stores.store.fire_timers(10)
+                if state == "picked-late":
+                    await hand.take()
+                else:
+                    await stores.store.pause(promises[state], True)
+            case "ended":
+                await hand.apply(claim, done())
+            case _:
+                assert state == "executing"
+        if state == "paused":
+            await stores.store.pause(promises[state], True)
+    claim = await hand.take(row(f"{label}-had-it"))
+    await stores.store.deliver([NewSignal(claim.promise, "go", "1", "k")])
+    return [*promises.values(), promise_of(f"{label}-nobody")]
+
+
 # ---------------------------------------------------------------------- delivery
+
+
+async def test_many_signals_do_what_each_does_alone(stores: Stores, hand: Hand, store: Store) -> None:
+    alone, together = await in_every_state(stores, hand, "a"), await in_every_state(stores, hand, "b")
+    one_by_one = [(await store.deliver([NewSignal(promise, "go", "1", "k")]))[0] for promise in alone]
+    assert await store.deliver([NewSignal(promise, "go", "1", "k") for promise in together]) == one_by_one
+    assert [*one_by_one[:2], *one_by_one[-3:]] == ["delivered", "delivered", "ended", "duplicate", "unknown"]
+    for one, other in zip(alone[:-1], together[:-1], strict=True):
+        first, second = await hand.view(one), await hand.view(other)
+        assert (first.status, first.awaits, first.wake_at) == (second.status, second.awaits, second.wake_at)
+        assert (first.eligible_at, first.locked_by) == (second.eligible_at, second.locked_by)
+        assert await inbox_names(store, one) == await inbox_names(store, other)
 
 
 async def test_a_matching_signal_wakes_and_the_woken_step_sees_it(stores: Stores, hand: Hand) -> None:

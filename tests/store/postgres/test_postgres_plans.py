@@ -217,6 +217,9 @@ async def test_inserting_and_delivering_are_by_index(watched: Watched, analysed:
     await watched.call("deliver", *signal_columns(signals))
     assert watched.indexes() <= {"executions_promise", "executions_pkey"}
     assert watched.widest() <= BATCH
+    await watched.call("deliver_one", *(column[0] for column in signal_columns(signals)))
+    assert watched.indexes() <= {"executions_promise", "executions_pkey"}
+    assert watched.widest() == 1
 
 
 async def test_timers_and_the_reaper_are_by_index(watched: Watched) -> None:

@@ -229,9 +229,14 @@ class Work(Ledger):
             return []
         reach("deliver.before")
         async with self._connections.any("deliver signals") as connection:
-            answer = await connection.fetchrow(self._sql["deliver"], *signal_columns(signals))
+            columns = signal_columns(signals)
+            if len(signals) == 1:
+                answer = await connection.fetchrow(self._sql["deliver_one"], *(column[0] for column in columns))
+            else:
+                answer = await connection.fetchrow(self._sql["deliver"], *columns)
         reach("deliver.after")
         assert answer is not None, "deliver answers one row"
-        if answer["woke"]:
+        words, woke = answer
+        if woke:
             self._tell(Topic.WORK)
-        return [Delivery(word) for word in answer["answers"]]
+        return [Delivery(word) for word in ([words] if len(signals) == 1 else words)]

@@ -77,6 +77,9 @@ select * from {schema}.flush_1(
 -- name: deliver
 select * from {schema}.deliver_1($1, $2, $3, $4)
 
+-- name: deliver_one
+select answer, woke from {schema}.deliver_one_1($1, $2, $3, $4)
+
 -- name: reclaim
 select * from {schema}.reclaim_1($1, $2, $3)
 
