@@ -1,7 +1,7 @@
 """What is aimed at, as a share of what the bare journal reaches in the same run: a reader can check it on any machine.
 
 A share is a quotient of two speeds that were taken in one hour on one machine: the aim's and the bare journal's there.
-Where the figure is a time, a speed is one over the time. A slow or busy disk holds both up alike, which brings the share
+Where the figure is a time, a speed is one over the time. A slow or busy disk holds up both, which brings the share
 nearer to one; so how fast the bare journal was where an aim was set is kept beside the aim.
 """
 
