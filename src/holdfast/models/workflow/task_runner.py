@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextvars import copy_context
 from typing import Any, Final
 
 import msgspec
@@ -11,13 +12,15 @@ from msgspec import Raw
 
 from holdfast.core.codec import encode_error
 from holdfast.core.errors import HoldfastError, PayloadError, StoreError
-from holdfast.core.identity import PromiseId
+from holdfast.core.identity import id_text
 from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
+from holdfast.engine.observer import STEPS
 from holdfast.engine.runner import Engine
+from holdfast.models.own_context import InContext
 from holdfast.models.workflow.attempts import NOT_OWN, failure_kind, run_attempt, traced
-from holdfast.models.workflow.current import Current
+from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.definition import FunctionRegistry
 from holdfast.models.workflow.task import KIND, FailedAttempt, Task, TaskState
 from holdfast.models.workflow.transaction import Transaction, WrongStoreError
@@ -68,7 +71,7 @@ class _TaskRun:
         self._time_base = engine.now()
         self._beat: str | None = None
         self._is_beat_due = False
-        self._committing = asyncio.Lock()
+        self._committing: asyncio.Lock | None = None  # made when there is something to commit beside the attempt
         self._in_place: asyncio.Task[Any] | None = None
         self._is_interrupted = False
 
@@ -96,9 +99,9 @@ class _TaskRun:
         except NOT_OWN:
             raise
         except BaseException as error:
-            await self._commit(self._end_of(error))
+            await self._conclude(self._end_of(error))
         else:
-            await self._commit(AdvanceExecution(status=Status.DONE, result=result, digest=task.digest))
+            await self._conclude(AdvanceExecution(status=Status.DONE, result=result, digest=task.digest))
         finally:
             self._engine.watch(claim, None)
 
@@ -144,8 +147,16 @@ class _TaskRun:
 
     async def _attempt(self) -> str:
         self._in_place = asyncio.current_task()
+        task, text = self._task, bytes(self._state.input).decode()
         try:
-            returned = await run_attempt(self._task, bytes(self._state.input).decode(), self._current(), self._engine)
+            if task.is_plain and STEPS.tracer is None:  # as `run_attempt` does, with three coroutines less
+                context = copy_context()
+                context.run(CURRENT_CALL.set, self._current())
+                function: Callable[..., Any] = task.fn
+                value = await InContext(context, context.run(function, *task.signature.decode(text)))
+                raw, _ = task.signature.result.write(value, max_bytes=task.payload_limit)
+                return raw.decode()
+            returned = await run_attempt(task, text, self._current(), self._engine)
         finally:
             if self._is_interrupted and self._in_place is not None:
                 self._in_place.uncancel()
@@ -153,7 +164,7 @@ class _TaskRun:
         return returned.raw.decode()
 
     def _current(self) -> Current:
-        promise = str(PromiseId.from_bytes(self._claim.promise))
+        promise = id_text(self._claim.promise)
         return Current(
             execution=promise,
             promise=promise,
@@ -188,14 +199,24 @@ class _TaskRun:
         )
 
     async def _commit(self, advance: AdvanceExecution) -> Receipt:
+        if self._committing is None:
+            return await self._engine.commit(self._claim, advance)
         async with self._committing:  # heartbeats commit beside the attempt; a claim has one commit at a time
             return await self._engine.commit(self._claim, advance)
+
+    async def _conclude(self, advance: AdvanceExecution) -> None:
+        """The last commit of this claim, which nobody here needs to wait for."""
+        if self._committing is None:
+            self._engine.conclude(self._claim, advance)
+        else:
+            await self._commit(advance)
 
     # ------------------------------------------------------------------ while it runs
 
     def _on_beat(self, promise: str, text: str) -> None:
         self._beat = text
         if not self._is_beat_due:
+            self._committing = self._committing or asyncio.Lock()
             self._is_beat_due = True
             asyncio.get_running_loop().call_later(BEAT_COMMIT_SECONDS, self._in_background, self._commit_beat)
 
