@@ -149,6 +149,19 @@ async def test_a_pass_that_leaves_nobody_waiting_pauses_for_nobody(stores: Store
     assert future.result().result == "5"
 
 
+async def test_a_first_read_is_not_waited_out_and_reads_in_a_row_are(
+    stores: Stores, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hint that comes after a slow first read is followed at once; hints without end do not drown the store."""
+    monkeypatch.setattr("holdfast.engine.results.READ_SHARE", 1e9)
+    await stores.store.insert([row("a", delay=1000)])
+    results._waiters[promise_of("a")] = [asyncio.get_running_loop().create_future()]
+    assert await results.run_once() == 0.05
+    second = asyncio.create_task(results.run_once())
+    assert await asyncio.wait([second], timeout=0.2) == (set(), {second})
+    second.cancel()
+
+
 async def test_a_store_that_is_away_for_a_while_costs_a_pause(
     stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from holdfast.store.values import Topic
 FIRST_POLL_SECONDS = 0.05
 LAST_POLL_SECONDS = 1.0
 TOLD_SECONDS = 0.05  # a hint is put off for so long while a worker of this process tells what ends
-READ_SHARE = 5  # a pass waits this many times as long as its read took: many waiters never drown the store
+READ_SHARE = 5  # passes wait this many times as long as their reads take: many waiters never drown the store
 CROWD_HEAD = 500  # of a crowd a pass asks for so many that have waited longest,
 CROWD_TURN = 500  # and for so many of the others in turn
 CROWD_SECONDS = 0.025  # between two passes over a crowd,
@@ -69,6 +69,8 @@ class Results(Service):
         self._ear: Ear | None = None
         self._armed_at = float("-inf")
         self._poll_seconds = FIRST_POLL_SECONDS
+        self._read_at = float("-inf")
+        self._owed_seconds = 0.0  # of waiting, for reads so far
         self._told_at = float("-inf")  # by a worker of this process
         self._late: asyncio.TimerHandle | None = None  # the pass for hints that were put off
 
@@ -161,7 +163,10 @@ class Results(Service):
             return 0.0
         if not some_live:  # who comes next, as in a loop over handles, is not to wait for the pause below
             return 0.0 if is_crowd else None
-        pause = (loop.time() - began) * READ_SHARE
+        # What a read costs is waited out after the next one: the first, which is the slowest, hides no hint.
+        pause = max(0.0, self._owed_seconds - (began - self._read_at))
+        self._read_at = loop.time()
+        self._owed_seconds = pause + (self._read_at - began) * READ_SHARE
         if is_crowd:
             is_told = monotonic() - self._told_at <= TOLD_SECONDS
             pause = max(pause, CROWD_TOLD_SECONDS if is_told else CROWD_SECONDS)
