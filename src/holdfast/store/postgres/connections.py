@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 import asyncpg
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
+from holdfast.store.postgres.driver import DriverConnection
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
@@ -103,6 +104,7 @@ def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUna
 async def connect(address: Address, application: str = "holdfast") -> Connection:
     connection: Connection = await asyncpg.connect(
         address.dsn,
+        connection_class=DriverConnection,
         timeout=CONNECT_SECONDS,
         command_timeout=COMMAND_SECONDS,
         statement_cache_size=0 if address.pooled else 100,
