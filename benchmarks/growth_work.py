@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 
 from benchmarks.environment import worker_processes
-from benchmarks.peers.drivers.holdfast_driver import ended_counter
+from benchmarks.peers.drivers.holdfast_driver import asked_for_live
 from benchmarks.workloads import WORKLOADS
 from holdfast import App, Context
 
@@ -139,11 +139,10 @@ async def drain(url: str, n: int, processes: int) -> float:
     from benchmarks.definitions import sequence
 
     theirs.use_store(url)
-    async with theirs, ended_counter(url) as ended, worker_processes(url, processes):
-        before = await ended()
+    async with theirs, asked_for_live(url) as is_any_live, worker_processes(url, processes):
         await sequence.start_many([1] * n)
         began = time.perf_counter()
-        while await ended() < before + n:
+        while await is_any_live():
             await asyncio.sleep(0.01)
         return (time.perf_counter() - began) / n
 

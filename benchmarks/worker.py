@@ -7,6 +7,7 @@ import sys
 
 from benchmarks.definitions import app
 from benchmarks.loops import run
+from holdfast.cli.worker import collect_seldom
 
 
 async def main(concurrency: int) -> None:
@@ -16,4 +17,5 @@ async def main(concurrency: int) -> None:
 
 
 if __name__ == "__main__":
+    collect_seldom()  # as `holdfast worker` does
     run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Handle
+from holdfast.cli.worker import GC_THRESHOLDS
 from tests.cli.conftest import PROGRAMS, Call, Shop
 from tests.cli.processes import HOLDFAST, TIMEOUT_SECONDS, Terminal, environment, in_pipe
 from tests.cli.programs import shop
@@ -62,6 +63,32 @@ def test_a_worker_works_until_told_to_stop(holdfast: Call, database: str, orders
         assert json.loads(_line(process))["event"] == "stopped"
         assert process.wait(TIMEOUT_SECONDS) == 0
     assert orders.queue not in str(holdfast("workers", "--json").json)
+
+
+@pytest.mark.parametrize(("own", "kept"), [("", list(GC_THRESHOLDS)), ("gc.set_threshold(900, 11, 12)", [900, 11, 12])])
+def test_a_worker_collects_garbage_seldom_unless_the_app_says_how_often(
+    tmp_path: Path, own: str, kept: list[int]
+) -> None:
+    program = f"""
+import gc, json
+from holdfast import App
+{own}
+app = App("seldom", store="ledger.db")
+@app.task
+async def nothing() -> None: ...
+@app.lifespan
+async def tell():
+    print(json.dumps(gc.get_threshold()), flush=True)
+    yield
+"""
+    (tmp_path / "seldom.py").write_text(program)
+    process = subprocess.Popen([*HOLDFAST, "worker", "seldom:app"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        _line(process)
+        assert json.loads(_line(process)) == kept
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -24,6 +24,7 @@ from benchmarks.peers.drivers.rounds import (
     workers,
 )
 from holdfast import App, Context
+from holdfast.cli.worker import collect_seldom
 
 MODULE = "benchmarks.peers.drivers.holdfast_driver"
 START_MANY = 2_000
@@ -212,24 +213,43 @@ def w8(given: Arguments) -> None:
     to_results(given, sleeper, lambda n: [1.0] * n, 1)
 
 
+def w1_jobs(given: Arguments) -> None:
+    drained(given, work, count=1, in_count=True)
+
+
+def w8_jobs(given: Arguments) -> None:
+    drained(given, work.options(delay=1), count=1, in_count=True)
+
+
 def w9(given: Arguments) -> None:
+    drained(given, steps, count=given.workers, in_count=False)
+
+
+def w9_jobs(given: Arguments) -> None:
+    drained(given, work, count=given.workers, in_count=False)
+
+
+def drained(given: Arguments, definition: Any, *, count: int, in_count: bool) -> None:
+    """Started in bulk and worked off by `count` processes; with the starting itself if `in_count`."""
+
     async def once(n: int) -> Once:
-        async with ended_counter(given.url) as ended:
-            before = await ended()
-            await start(steps, [1] * n)
+        async with asked_for_live(given.url) as is_any_live:
             began = now()
-            while await ended() < before + n:
-                await asyncio.sleep(0.02)
+            await start(definition, [1] * n)
+            if not in_count:
+                began = now()
+            while await is_any_live():
+                await asyncio.sleep(0.01)
             return Once(n, now() - began)
 
-    with workers(MODULE, given.for_role("role_worker"), given.workers):
+    with workers(MODULE, given.for_role("role_worker"), count):
         measured(given, once)
 
 
 @contextlib.asynccontextmanager
-async def ended_counter(url: str) -> Any:
-    """How many executions have ended, asked of the database as for the peers."""
-    statement = "select count(*) from {}executions where status = 'done'"
+async def asked_for_live(url: str) -> Any:
+    """Whether an execution has not ended yet, asked of the database as for the peers."""
+    statement = "select exists (select 1 from {}executions where status in ('runnable', 'executing'))"
     if url.startswith("postgres"):
         import asyncpg
 
@@ -239,10 +259,10 @@ async def ended_counter(url: str) -> Any:
         return
     file = sqlite3.connect(url)
 
-    async def ended() -> int:
-        return int(file.execute(statement.format("")).fetchone()[0])
+    async def is_any_live() -> bool:
+        return bool(file.execute(statement.format("")).fetchone()[0])
 
-    yield ended
+    yield is_any_live
     file.close()
 
 
@@ -253,6 +273,7 @@ def role_worker(given: Arguments) -> None:
         async with app, app.worker(concurrency=given.in_flight):
             await asyncio.Event().wait()
 
+    collect_seldom()  # as `holdfast worker` does
     run(go())
 
 

@@ -75,7 +75,7 @@ def many(given: Arguments, *, count: int, in_count: bool, delay_seconds: int = 0
         measure(given.n, lambda n: Once(n, LOOP.run_until_complete(go(n))))
 
 
-def w1(given: Arguments) -> None:
+def w1_jobs(given: Arguments) -> None:
     many(given, count=1, in_count=True)
 
 
@@ -140,11 +140,11 @@ def w6(given: Arguments) -> None:
     measure(given.n, lambda n: Once(n, LOOP.run_until_complete(go(n))))
 
 
-def w8(given: Arguments) -> None:
+def w8_jobs(given: Arguments) -> None:
     many(given, count=1, in_count=True, delay_seconds=1)
 
 
-def w9(given: Arguments) -> None:
+def w9_jobs(given: Arguments) -> None:
     many(given, count=given.workers, in_count=False)
 
 
