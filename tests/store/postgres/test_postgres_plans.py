@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.store.postgres.conftest import Connection
 
 from holdfast.core.status import Status
-from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, SpawnExecutions
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, ConsumeSignals, SpawnExecutions
 from holdfast.store.flows import FLOW, MESSAGE, Collate, EndJob, OpenJob
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
@@ -24,7 +24,7 @@ from holdfast.store.postgres.flush import build_call
 from holdfast.store.postgres.reading import IDLE
 from holdfast.store.postgres.rows import claim_of
 from holdfast.store.values import ExecutionClaim, NewSignal
-from holdfast.testing.hand import HANDLER, Hand, child_rows, done, keep, park, promise_of, row
+from holdfast.testing.hand import HANDLER, Hand, child_rows, done, go, keep, park, promise_of, row
 from holdfast.testing.postgres import PostgresServer
 
 MANY = 3_000
@@ -220,6 +220,32 @@ async def test_inserting_and_delivering_are_by_index(watched: Watched, analysed:
     await watched.call("deliver_one", *(column[0] for column in signal_columns(signals)))
     assert watched.indexes() <= {"executions_promise", "executions_pkey"}
     assert watched.widest() == 1
+
+
+async def test_hot_calls_use_no_bitmaps(watched: Watched) -> None:
+    """A bitmap marks no entry of an index as dead, and would read every signal that was ever consumed."""
+
+    def has_bitmaps() -> bool:
+        ours = [node for node in watched.nodes() if node.get("Relation Name") in ("executions", "signals")]
+        assert ours
+        return any(node["Node Type"] == "Bitmap Heap Scan" for node in ours)
+
+    await watched.store.insert([row("a"), row("b")])
+    claims = await watched.pick()
+    assert not has_bitmaps()
+    await watched.flush(claims, park("go"))
+    assert not has_bitmaps()
+    signals = signal_columns([NewSignal(promise_of("a"), "go", "1"), NewSignal(promise_of("b"), "go", "1")])
+    await watched.call("deliver_one", *(column[0] for column in signals))
+    assert not has_bitmaps()
+    await watched.call("deliver", *signals)
+    assert not has_bitmaps()
+    claims = await watched.pick()
+    assert [len(claim.inbox) for claim in claims] == [1, 1]
+    assert not has_bitmaps()
+    for keeps in (keep(), go()):
+        await watched.commit([Commit(claim, (keeps, ConsumeSignals((claim.inbox[0].id,)))) for claim in claims])
+        assert not has_bitmaps()
 
 
 async def test_timers_and_the_reaper_are_by_index(watched: Watched) -> None:

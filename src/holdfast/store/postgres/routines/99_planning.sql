@@ -17,4 +17,13 @@ begin
     execute format(
       'alter function %s set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan', v_routine);
   end loop;
+  -- A bitmap never marks an entry of an index as dead: each look into an inbox would read all that was ever consumed,
+  -- until the next vacuum. None of these has conditions that only a bitmap could put together.
+  for v_routine in
+    select oid from pg_proc
+    where pronamespace = '{schema}'::regnamespace
+      and proname ~ '^(pick|reclaim|deliver|deliver_one|flush|flush_plain|flush_ends|flush_one|flush_kept)_[0-9]+$'
+  loop
+    execute format('alter function %s set enable_bitmapscan = off', v_routine);
+  end loop;
 end $$;
