@@ -73,6 +73,51 @@ async def test_another_task_goes_on_with_the_same_claim() -> None:
     await ended(first, second)
 
 
+async def test_a_claim_that_concludes_is_alive_and_counts_but_nothing_works_on_it() -> None:
+    active, one, work = ActiveClaims(), claim(1, queue="ship"), task()
+    active.add(one, work)
+    active.conclude(one)
+    assert (len(active), active.running, active.tasks(), active.by_queue["ship"]) == (1, 0, [], 1)
+    assert (active.is_alive(one), active.is_concluding(one), active.is_by(one, work)) == (True, True, False)
+    active.remove(one)
+    assert (len(active), active.rows(), active.by_queue["ship"], active.is_concluding(one)) == (0, [], 0, False)
+    active.conclude(one)
+    assert len(active) == 0, "what was removed does not come back"
+    await ended(work)
+
+
+async def test_a_claim_that_could_not_conclude_is_worked_on_again() -> None:
+    active, one, first, second = ActiveClaims(), claim(1), task(), task()
+    active.add(one, first)
+    active.conclude(one)
+    active.replace(one, second)
+    assert (len(active), active.tasks(), active.is_concluding(one)) == (1, [second], False)
+    await ended(first, second)
+
+
+async def test_a_newer_claim_displaces_one_that_concludes() -> None:
+    active, old, new, first, second = ActiveClaims(), claim(1), claim(1, epoch=2), task(), task()
+    active.add(old, first)
+    active.conclude(old)
+    active.add(new, second)
+    assert (active.is_alive(old), active.is_alive(new)) == (False, True)
+    active.remove(old)
+    assert (active.is_alive(new), len(active)) == (True, 1)
+    await ended(first, second)
+
+
+async def test_cancelling_waits_for_no_last_commit() -> None:
+    """A commit that is on its way may still land; one that waits is not sent any more."""
+    active, one, two, first, second = ActiveClaims(), claim(1), claim(2), task(), task()
+    active.add(one, first)
+    active.add(two, second)
+    active.conclude(one)
+    active.cancel()
+    assert (active.is_alive(one), active.is_alive(two)) == (False, True)
+    assert second.cancelling()
+    await ended(first, second)
+
+
 async def test_disowning_cancels_everything_and_keeps_counting_until_it_has_ended() -> None:
     active, claims, tasks = ActiveClaims(), [claim(1), claim(2)], [task(), task()]
     for each, work in zip(claims, tasks, strict=True):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import Context, Handle, Status
+from holdfast.core.errors import StoreUnavailableError
 from tests.engine.rig import Faulty, Rig, handles
 
 
@@ -70,6 +71,46 @@ async def test_a_worker_that_leaves_waits_for_it(held: Held) -> None:
     await leaving
     await working
     assert await handle.status() is Status.DONE
+
+
+async def test_a_worker_that_leaves_writes_what_waits_for_a_commit_under_way(held: Held) -> None:
+    rig, _, flushing, let_go = held
+    runs = await started(rig, 5)
+    worker = await rig.make_worker(concurrency=4, flush_most=1)
+    working = asyncio.create_task(worker.run_once())
+    await flushing.wait()
+    leaving = asyncio.create_task(rig.stop(worker))
+    await asyncio.sleep(0)
+    let_go.set()
+    await leaving
+    await working
+    ended = [handle for handle in runs if await handle.status() is Status.DONE]
+    assert len(ended) == 2, "a pick takes half of the room"
+    assert worker.active == 0
+
+
+async def test_a_worker_that_leaves_at_once_waits_neither_for_a_store_that_is_away_nor_for_last_commits(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.service.Backoff.take", lambda self: 0.0)
+    rig, faulty, *_ = held
+    (handle,) = await started(rig, 1)
+    worker = await rig.worker()
+    asked = asyncio.Event()
+
+    def refuse(name: str, _: tuple[Any, ...]) -> None:
+        if name in ("flush", "reclaim"):
+            if name == "reclaim":
+                asked.set()
+            raise StoreUnavailableError("away")
+
+    faulty.check = refuse
+    working = asyncio.create_task(worker.run_once())
+    await asked.wait()
+    await worker.stop(0)
+    await working
+    faulty.check = None
+    assert (worker.active, await handle.status()) == (0, Status.RUNNABLE)
 
 
 async def test_one_that_the_store_refuses_strands_its_run_alone(held: Held) -> None:

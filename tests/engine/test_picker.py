@@ -80,6 +80,25 @@ async def insert(bench: Bench, count: int, **columns: Any) -> None:
     await bench.hand.insert(*(row(f"{columns}{n}", **columns) for n in range(count)))
 
 
+async def test_what_only_waits_for_its_last_commit_leaves_its_place_up_to_as_many_again(bench: Bench) -> None:
+    await insert(bench, 9)
+    picker = bench.picker(concurrency=2)
+    for expected in (1, 2):
+        await picker.run_once()
+        assert len(bench.begun) == expected
+    for claim in list(bench.begun):
+        bench.active.conclude(claim)
+    for expected in (3, 4, 4):
+        await picker.run_once()
+        assert len(bench.begun) == expected
+    bench.active.conclude(bench.begun[3])
+    await picker.run_once()
+    assert len(bench.begun) == 4, "a store that is slow does not let them pile up"
+    await bench.finish(bench.begun[0])
+    await picker.run_once()
+    assert len(bench.begun) == 5
+
+
 async def test_while_it_rests_others_may_take_what_this_worker_gave_back(bench: Bench) -> None:
     await insert(bench, 1)
     picker = bench.picker()

@@ -10,37 +10,54 @@ from holdfast.store.values import ExecutionClaim
 
 
 class ActiveClaims:
-    """At most one claim of a row is alive here; a newer pick of the same row displaces the older."""
+    """At most one claim of a row is alive here; a newer pick of the same row displaces the older.
+
+    A claim is worked on by a task, and at last nothing is left of it but a commit that is on its way: it concludes.
+    """
 
     def __init__(self) -> None:
         self.living: dict[int, ExecutionClaim] = {}  # by row
-        self._tasks: dict[int, asyncio.Future[Any]] = {}  # by claim: what works on it, at last its last commit
+        self._tasks: dict[int, asyncio.Future[Any]] = {}  # by claim: what works on it
+        self._concluding: dict[int, ExecutionClaim] = {}
         self.by_queue: Counter[str] = Counter()
 
     def __len__(self) -> int:
+        return len(self._tasks) + len(self._concluding)
+
+    @property
+    def running(self) -> int:
+        """How many are worked on."""
         return len(self._tasks)
 
     def add(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
         displaced = self.living.get(claim.row)
-        if displaced is not None:  # its lease was lost; whatever it still commits is fenced
-            self._tasks[id(displaced)].cancel()
+        if displaced is not None and (lost := self._tasks.get(id(displaced))) is not None:
+            lost.cancel()  # its lease was lost; whatever it still commits is fenced
         self.living[claim.row] = claim
         self._tasks[id(claim)] = task
         self.by_queue[claim.queue] += 1
 
     def replace(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> None:
-        """Another task goes on with the same claim, or nothing is left of it but a commit."""
-        if id(claim) in self._tasks:
+        """Another task goes on with the same claim."""
+        if self._concluding.pop(id(claim), None) is not None or id(claim) in self._tasks:
             self._tasks[id(claim)] = task
+
+    def conclude(self, claim: ExecutionClaim) -> None:
+        """Nothing is left of it but its last commit."""
+        if self._tasks.pop(id(claim), None) is not None:
+            self._concluding[id(claim)] = claim
 
     def is_by(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> bool:
         """Whether this is what works on the claim."""
         return self._tasks.get(id(claim)) is task
 
+    def is_concluding(self, claim: ExecutionClaim) -> bool:
+        return id(claim) in self._concluding
+
     def remove(self, claim: ExecutionClaim) -> None:
         if self.living.get(claim.row) is claim:
             del self.living[claim.row]
-        if self._tasks.pop(id(claim), None) is not None:
+        if self._tasks.pop(id(claim), None) is not None or self._concluding.pop(id(claim), None) is not None:
             self.by_queue[claim.queue] -= 1
 
     def is_alive(self, claim: ExecutionClaim) -> bool:
@@ -51,6 +68,13 @@ class ActiveClaims:
 
     def tasks(self) -> list[asyncio.Future[Any]]:
         return list(self._tasks.values())
+
+    def cancel(self) -> None:
+        """Stop what works on claims, and wait no longer for the last commits of others."""
+        for task in self.tasks():
+            task.cancel()
+        for claim in list(self._concluding.values()):
+            self.remove(claim)
 
     def disown_all(self) -> None:
         """The worker's lease is gone: nothing here is ours any more."""

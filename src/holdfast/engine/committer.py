@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.status import Status
@@ -37,8 +37,17 @@ AT_ONCE_MOST: Final = 16  # commits in a row without a turn of the loop: others 
 SPLIT_LEAST: Final = 16  # the flush whose runners are worth two halves
 SPLIT_TURNS: Final = 3  # of the loop, until what the first half commits is on its way: its kick, its task, its write
 
-Waiting = tuple[Commit, "asyncio.Future[Receipt]"]
-Answer = tuple["asyncio.Future[Receipt]", Receipt]
+
+class Reply(Protocol):
+    """Who is told what became of a commit: the future of a runner, or whoever saw to a last commit."""
+
+    def done(self) -> bool: ...
+    def set_result(self, receipt: Receipt, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
+Waiting = tuple[Commit, Reply]
+Answer = tuple[Reply, Receipt]
 
 
 class Committer:
@@ -77,16 +86,20 @@ class Committer:
 
     def commit(self, claim: ExecutionClaim, effects: tuple[Effect, ...]) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._waiting.append((Commit(claim, effects), future))
+        self.send(claim, effects, future)
+        return future
+
+    def send(self, claim: ExecutionClaim, effects: tuple[Effect, ...], reply: Reply) -> None:
+        """A commit whose answer goes to `reply`."""
+        self._waiting.append((Commit(claim, effects), reply))
         if self._armed or (self._flushing and not self._may_join()):
-            return future  # it goes with what is waiting already
+            return  # it goes with what is waiting already
         if self._at_once < AT_ONCE_MOST and len(self._active) == 1:
             # Nobody else is at work who could share it.
             self._at_once += 1
             self._kick()
         else:
             self._arm()
-        return future
 
     async def idle(self) -> None:
         """Wait until nothing is waiting or under way."""
@@ -202,8 +215,13 @@ class Committer:
                 advance = commit.effects[0]
                 if type(advance) is AdvanceExecution:
                     on_applied(claim, advance, receipt)
-        answers = [(future, receipt) for (_, future), receipt in zip(batch, flushed.receipts, strict=True)]
-        if len(batch) >= SPLIT_LEAST and len(self._flushing) == 1 < self._flushes_most:
+        answers: list[Answer] = []  # of runners that go on
+        for (_, reply), receipt in zip(batch, flushed.receipts, strict=True):
+            if isinstance(reply, asyncio.Future):
+                answers.append((reply, receipt))
+            elif not reply.done():
+                reply.set_result(receipt)
+        if len(answers) >= SPLIT_LEAST and len(self._flushing) == 1 < self._flushes_most:
             half = len(answers) // 2
             self._tell_later(answers[half:], SPLIT_TURNS)
             del answers[half:]
@@ -280,6 +298,6 @@ class Committer:
 
 
 def _tell(answers: Sequence[Answer]) -> None:
-    for future, receipt in answers:
-        if not future.done():  # its runner may have been cancelled
-            future.set_result(receipt)
+    for reply, receipt in answers:
+        if not reply.done():  # its runner may have been cancelled
+            reply.set_result(receipt)

@@ -57,7 +57,7 @@ class Picker(Service):
 
     @property
     def is_full(self) -> bool:
-        return len(self._active) >= self._settings.concurrency
+        return self._active.running >= self._settings.concurrency
 
     def note_delay(self, seconds: float) -> None:
         """Something this worker committed is due then: look in time, however long the poll has become.
@@ -103,7 +103,10 @@ class Picker(Service):
         return self._idle_wait(bool(picked.claims), picked.next_due_seconds)
 
     def _rooms(self) -> tuple[list[QueueRoom], int]:
-        free = min(self._most, self._settings.concurrency - len(self._active))
+        # What has only its last commit to wait for leaves its place to others, up to a bound: a store that is slow, or
+        # away, must not let it pile up.
+        places = self._settings.concurrency
+        free = min(self._most, places - self._active.running, 2 * places - len(self._active))
         rooms = []
         for queue, most in self._limits.items():
             room = free if most is None else min(free, most - self._active.by_queue[queue])

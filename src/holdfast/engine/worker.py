@@ -54,6 +54,28 @@ def _ignore_ended(promise: bytes, status: Status, result: str | None, error: str
     """Nobody in this process waits for results."""
 
 
+class _LastCommit:
+    """Hears what became of the last commit of a claim, once, without a future and a turn of the loop."""
+
+    __slots__ = ("_claim", "_is_done", "_tell")
+
+    def __init__(self, tell: Callable[[ExecutionClaim, Exception | None], None], claim: ExecutionClaim) -> None:
+        self._tell = tell
+        self._claim = claim
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, _: Receipt, /) -> None:
+        self._is_done = True
+        self._tell(self._claim, None)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._is_done = True
+        self._tell(self._claim, error)
+
+
 class Worker:
     """Works on executions of one store. Implements the `Engine` that runners see."""
 
@@ -135,9 +157,10 @@ class Worker:
         return self._committer.commit(claim, effects)
 
     def conclude(self, claim: ExecutionClaim, *effects: Effect) -> None:
-        committed = self.commit(claim, *effects)
-        self._active.replace(claim, committed)
-        committed.add_done_callback(partial(self._ended, claim))
+        if self._observer is not None:
+            effects = self._observer.stamped_effects(effects)
+        self._active.conclude(claim)
+        self._committer.send(claim, effects, _LastCommit(self._concluded, claim))
 
     async def transact(
         self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
@@ -368,13 +391,13 @@ class Worker:
     async def abandon(self) -> None:
         """Leave as a killed process does: nothing is recorded, given back or signed off."""
         self._is_draining = True
-        self._cancel_active()
+        self._active.cancel()
         await self._committer.abandon()
         for service in self._loops:
             await service.stop()
         await self._heartbeat.stop()
         while tasks := self._active.tasks():
-            self._cancel_active()
+            self._active.cancel()
             await asyncio.wait(tasks)
             await asyncio.sleep(0)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -395,16 +418,25 @@ class Worker:
         self._active.add(claim, task)
         task.add_done_callback(partial(self._ended, claim))
 
-    def _ended(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> None:
-        if not self._active.is_by(claim, task) and (task.cancelled() or task.exception() is None):
-            return  # it left its last commit behind
+    def _ended(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            rescue = self._loop.create_task(self._rescue.save(claim, error))
-            self._active.replace(claim, rescue)
-            rescue.add_done_callback(partial(self._rescued, claim))
-            return
-        self._active.remove(claim)
-        self._picker.wake()
+            self._save(claim, error)
+        elif self._active.is_by(claim, task):  # else it left its last commit behind
+            self._active.remove(claim)
+            self._picker.wake()
+
+    def _concluded(self, claim: ExecutionClaim, error: Exception | None) -> None:
+        """The last commit of a claim is durable, fenced, or could not be written."""
+        if error is not None:
+            self._save(claim, error)
+        elif self._active.is_concluding(claim):
+            self._active.remove(claim)
+            self._picker.wake()
+
+    def _save(self, claim: ExecutionClaim, error: BaseException) -> None:
+        rescue = self._loop.create_task(self._rescue.save(claim, error))
+        self._active.replace(claim, rescue)
+        rescue.add_done_callback(partial(self._rescued, claim))
 
     def _rescued(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -470,16 +502,25 @@ class Worker:
             self._changing = None
             self._picker.wake()
 
+    async def _finish(self, seconds: float) -> None:
+        """Until everything at work has ended and is recorded, or the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while len(self._active):
+                    if tasks := self._active.tasks():
+                        await asyncio.wait(tasks)
+                    await self._committer.idle()
+                    await asyncio.sleep(0)
+
     async def _drain(self, seconds: float) -> None:
-        tasks = self._active.tasks()
-        if tasks and seconds > 0:
-            self._patience = self._loop.create_task(asyncio.wait(tasks, timeout=seconds))
+        if len(self._active) and seconds > 0:
+            self._patience = self._loop.create_task(self._finish(seconds))
             await asyncio.wait([self._patience])
             with contextlib.suppress(TimeoutError):  # the store may be away for longer than anybody would wait
                 async with asyncio.timeout(CANCEL_SECONDS):
                     # What has finished its step is recorded before the rest is cancelled.
                     await self._committer.idle()
-        self._cancel_active()
+        self._active.cancel()
         give_up_at = self._loop.time() + CANCEL_SECONDS
         while tasks := self._active.tasks():
             await asyncio.wait(tasks, timeout=max(0.0, give_up_at - self._loop.time()))
@@ -491,7 +532,3 @@ class Worker:
                 self.left_behind = len(left)
                 break
         await self._committer.idle()
-
-    def _cancel_active(self) -> None:
-        for task in self._active.tasks():
-            task.cancel()
