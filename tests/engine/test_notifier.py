@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from holdfast import Done, Machine, MachineContext, Outcome, step
 from holdfast.engine.notifier import Notifier
 from holdfast.engine.worker import Worker
@@ -39,6 +41,19 @@ class Listening:
             await arm(topic)
 
         ear.arm = noted  # type: ignore[method-assign]
+
+
+async def test_who_has_just_asked_looks_again_a_moment_later(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that was under way may have looked for listeners before, and be seen only after the first look."""
+    monkeypatch.setattr("holdfast.engine.notifier.LATE_LOOK_SECONDS", 0.0)
+    listening = Listening(stores)
+    for now, expected in ((0.0, 2), (ARMED_SECONDS * 0.6, 1), (ARMED_SECONDS * 2, 2)):  # asked anew, held on to, anew
+        listening.now, listening.heard = 1000.0 + now, 0
+        listening.notifier.idle()
+        await listening.notifier.run_once()
+        await asyncio.sleep(0.01)
+        assert listening.heard == expected
+    await listening.notifier.stop()
 
 
 async def test_a_busy_worker_asks_for_no_notifications(stores: Stores) -> None:

@@ -149,6 +149,25 @@ async def test_a_pass_that_leaves_nobody_waiting_pauses_for_nobody(stores: Store
     assert future.result().result == "5"
 
 
+async def test_who_has_just_asked_looks_again_a_moment_later(
+    stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that was under way may have looked for listeners before, and be seen only after the first look."""
+    monkeypatch.setattr("holdfast.engine.results.LATE_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("holdfast.engine.results.FIRST_POLL_SECONDS", 3600.0)
+    await stores.store.insert([row("a", delay=1000)])
+    looks: asyncio.Queue[None] = asyncio.Queue()
+
+    async def look(*_: object) -> None:
+        looks.put_nowait(None)
+
+    faulty.on_call["endings"] = look
+    waiting = asyncio.create_task(results.wait(promise_of("a")))
+    await looks.get()
+    await looks.get()  # though nothing was heard of
+    waiting.cancel()
+
+
 async def test_a_first_read_is_not_waited_out_and_reads_in_a_row_are(
     stores: Stores, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

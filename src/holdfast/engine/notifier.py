@@ -1,15 +1,17 @@
 """Keeps an ear on the store while this worker is idle, so that new work is begun at once.
 
 A notification is only a hint, and costs the one who commits; so a worker asks for it only while it is idle, and
-looks once more after asking: what was committed in between would otherwise wait for the next poll.
+looks once more after asking, and again a moment later: what was committed in between would otherwise wait for the next
+poll.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from holdfast.engine.service import Service
-from holdfast.store.base import ARMED_SECONDS, Ear, Store
+from holdfast.store.base import ARMED_SECONDS, LATE_LOOK_SECONDS, Ear, Store
 from holdfast.store.values import Topic
 
 
@@ -36,9 +38,12 @@ class Notifier(Service):
             self._ear = await self._store.open_ear(self._hear)
         if self._is_idle:
             self._is_idle = False
+            was_armed = self._now() - self._armed_at < ARMED_SECONDS
             await self._ear.arm(Topic.WORK)
             self._armed_at = self._now()
             self._on_work()
+            if not was_armed:
+                asyncio.get_running_loop().call_later(LATE_LOOK_SECONDS, self._on_work)
             return ARMED_SECONDS / 2  # still idle then: say so again, however long the poll
         return None
 

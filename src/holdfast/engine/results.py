@@ -18,7 +18,7 @@ from holdfast.core.errors import ClosedError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.engine.service import Service
-from holdfast.store.base import ARMED_SECONDS, Ear, Store
+from holdfast.store.base import ARMED_SECONDS, LATE_LOOK_SECONDS, Ear, Store
 from holdfast.store.values import Topic
 
 FIRST_POLL_SECONDS = 0.05
@@ -209,8 +209,11 @@ class Results(Service):
         if self._ear is None:
             self._ear = await self._store.open_ear(self._hear)
         if now - self._armed_at > ARMED_SECONDS / 2:
+            was_armed = now - self._armed_at < ARMED_SECONDS
             await self._ear.arm(Topic.ENDED)
             self._armed_at = now
+            if not was_armed:
+                asyncio.get_running_loop().call_later(LATE_LOOK_SECONDS, self._hear, Topic.ENDED)
 
     def _hear(self, topic: Topic) -> None:
         if topic is not Topic.ENDED or not self._waiters:

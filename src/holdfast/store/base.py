@@ -70,6 +70,8 @@ class Ear(Protocol):
 
 
 ARMED_SECONDS = 10.0
+# A commit that is under way while an ear is armed may have looked for listeners before: who arms looks again then.
+LATE_LOOK_SECONDS = 0.02
 
 DEADLINE_EXCEEDED = "deadline exceeded"  # the reason of a cancel that an execution's own deadline requested
 
