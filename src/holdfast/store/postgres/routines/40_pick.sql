@@ -113,7 +113,9 @@ create or replace function {schema}.pick_1(
 #variable_conflict use_column
 declare
   v_now timestamptz := {schema}.clock();
-  v_priority int := -32769;
+  v_priority int;
+  v_first int;                  -- the priorities between which something is runnable
+  v_last int;
   v_need int := p_limit;
   v_ids bigint[] := '{}';       -- locked, to be leased
   v_keyed bigint[] := '{}';     -- locked, to be leased if their key is free
@@ -128,6 +130,7 @@ declare
   v_at int;
   v_wait double precision;
   v_due double precision;
+  v_next timestamptz;
   v_is_limited boolean;
   v_is_unsettled boolean;
 begin
@@ -157,22 +160,50 @@ begin
     perform {schema}.settle_keys_1(1000);
   end if;
 
-  while v_need > 0 loop
-    select n.priority, bool_or(n.is_keyed) into v_priority, v_has_keyed
-    from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
+  if v_need > 0 then
+    select min(n.priority), max(n.priority), bool_or(n.is_keyed) into v_first, v_last, v_has_keyed
+    from unnest(p_queues) q(name) cross join lateral (
       (select e.priority, false as is_keyed from {schema}.executions e
-        where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
-          and e.partition_key is null
+        where e.queue = q.name and e.status = 'runnable' and not e.paused and e.partition_key is null
+        order by e.queue, e.priority limit 1)
+      union all
+      (select e.priority, false from {schema}.executions e
+        where e.queue = q.name and e.status = 'runnable' and not e.paused and e.partition_key is null
+        order by e.queue desc, e.priority desc limit 1)
+      union all
+      (select e.priority, true from {schema}.executions e
+        where e.queue = q.name and e.status = 'runnable' and not e.paused and not e.key_blocked
+          and e.partition_key is not null
         order by e.queue, e.priority limit 1)
       union all
       (select e.priority, true from {schema}.executions e
-        where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
-          and not e.key_blocked and e.partition_key is not null
-        order by e.queue, e.priority limit 1)
-    ) n
-    where q.room > 0
-    group by n.priority order by n.priority limit 1;
-    exit when v_priority is null;
+        where e.queue = q.name and e.status = 'runnable' and not e.paused and not e.key_blocked
+          and e.partition_key is not null
+        order by e.queue desc, e.priority desc limit 1)
+    ) n;
+  end if;
+
+  while v_need > 0 and v_first is not null loop
+    if v_priority is null then
+      v_priority := v_first;
+    else
+      exit when v_priority >= v_last;  -- most ledgers have one priority: no look for a second
+      select n.priority, bool_or(n.is_keyed) into v_priority, v_has_keyed
+      from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
+        (select e.priority, false as is_keyed from {schema}.executions e
+          where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
+            and e.partition_key is null
+          order by e.queue, e.priority limit 1)
+        union all
+        (select e.priority, true from {schema}.executions e
+          where e.queue = q.name and e.priority > v_priority and e.status = 'runnable' and not e.paused
+            and not e.key_blocked and e.partition_key is not null
+          order by e.queue, e.priority limit 1)
+      ) n
+      where q.room > 0
+      group by n.priority order by n.priority limit 1;
+      exit when v_priority is null;
+    end if;
 
     v_heads := '{}';
     if v_has_keyed then
@@ -229,7 +260,16 @@ begin
       end loop;
     end if;
 
-    if v_need > 0 then
+    if v_need > 0 and cardinality(p_queues) = 1 and not v_has_keyed then
+      if p_rooms[1] > 0 then
+        v_next := (
+          select e.eligible_at from {schema}.executions e
+          where e.queue = v_queue and e.priority = v_priority and e.status = 'runnable' and not e.paused
+            and e.partition_key is null and e.eligible_at > v_now and e.handler = any (p_handlers)
+          order by e.eligible_at limit 1);
+        v_due := least(v_due, extract(epoch from v_next - v_now));
+      end if;
+    elsif v_need > 0 then
       select least(v_due, extract(epoch from min(n.eligible_at) - v_now)) into v_due
       from unnest(p_queues, p_rooms) q(name, room) cross join lateral (
         (select e.eligible_at from {schema}.executions e
