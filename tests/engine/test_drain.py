@@ -143,7 +143,7 @@ async def test_a_worker_that_cannot_sign_off_stops_all_the_same(rig: Rig, caplog
 
 async def test_a_worker_stops_while_the_store_is_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit whose fate nobody can tell is left to its lease: what was not written runs again."""
-    monkeypatch.setattr("holdfast.engine.worker.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.engine.drain.CANCEL_SECONDS", 0.05)
     faulty = Faulty(rig.stores.unopened())
     other = Rig(rig.stores, store=faulty.as_store())
     try:
@@ -241,7 +241,7 @@ async def test_a_step_that_swallows_its_cancel_does_not_hold_the_worker(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is given back; what it still returns is fenced."""
-    monkeypatch.setattr("holdfast.engine.worker.CANCEL_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.engine.drain.CANCEL_SECONDS", 0.0)
     begun, release = asyncio.Event(), asyncio.Event()
 
     @rig.app.machine

@@ -1,4 +1,4 @@
-"""A worker: the loops put together, and the life of a claim between pick and commit.
+"""A worker: the loops put together, and what a runner sees of them.
 
 `start` runs the loops; `open` without `start` leaves them to a test, which calls `run_once`. `stop` drains: nothing
 new is picked, what is at work may finish its step, what does not in time is cancelled and given back, unrecorded.
@@ -18,7 +18,6 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,8 +25,10 @@ from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.committer import Committer
+from holdfast.engine.drain import Drain
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.lifespan import Lifespan, Resources, open_resources
+from holdfast.engine.lives import Lives
 from holdfast.engine.notifier import Notifier
 from holdfast.engine.observer import Observer
 from holdfast.engine.picker import OrphanSweep, Picker
@@ -45,35 +46,12 @@ from holdfast.store.values import ExecutionClaim, Receipt
 log = logging.getLogger("holdfast.engine")
 
 BEGIN_SECONDS = 0.5  # for the first passes of the loops, which `start` waits for
-CANCEL_SECONDS = 5.0  # for what a cancelled step still cleans up; code that swallows its cancel must not hold a worker
 
 Ended = Callable[[bytes, Status, str | None, str | None], None]
 
 
 def _ignore_ended(promise: bytes, status: Status, result: str | None, error: str | None) -> None:
     """Nobody in this process waits for results."""
-
-
-class _LastCommit:
-    """Hears what became of the last commit of a claim, once, without a future and a turn of the loop."""
-
-    __slots__ = ("_claim", "_is_done", "_tell")
-
-    def __init__(self, tell: Callable[[ExecutionClaim, Exception | None], None], claim: ExecutionClaim) -> None:
-        self._tell = tell
-        self._claim = claim
-        self._is_done = False
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def set_result(self, _: Receipt, /) -> None:
-        self._is_done = True
-        self._tell(self._claim, None)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self._is_done = True
-        self._tell(self._claim, error)
 
 
 class Worker:
@@ -101,11 +79,8 @@ class Worker:
             observer.attach(store)
         self._services = tuple(services)  # loops of the models', run as this worker's own
         self._active = ActiveClaims()
-        self._rescue = Rescue(store, lambda: self._id, self.commit)
         self._id = ""
         self._is_draining = False
-        self.left_behind = 0  # steps that went on after they were cancelled: their tasks are still on the loop
-        self._patience: asyncio.Task[Any] | None = None  # the wait of a drain, which a second signal ends
         self._changing: asyncio.Task[None] | None = None
         self._processes: ProcessPoolExecutor | None = None
         self._watched: dict[int, Callable[[], None]] = {}
@@ -159,8 +134,7 @@ class Worker:
     def conclude(self, claim: ExecutionClaim, *effects: Effect) -> None:
         if self._observer is not None:
             effects = self._observer.stamped_effects(effects)
-        self._active.conclude(claim)
-        self._committer.send(claim, effects, _LastCommit(self._concluded, claim))
+        self._committer.send(claim, effects, self._lives.conclude(claim))
 
     async def transact(
         self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
@@ -200,6 +174,11 @@ class Worker:
         if steps < self._settings.keep_steps and self._loop.time() - since < self._settings.keep_seconds:
             return True
         return not self._picker.is_full
+
+    @property
+    def left_behind(self) -> int:
+        """Steps that went on after a drain had cancelled them: their tasks are still on the loop."""
+        return self._drain.left_behind
 
     @property
     def active(self) -> int:
@@ -242,6 +221,8 @@ class Worker:
             on_woke=self._wake_picker,
             observer=self._observer,
         )
+        self._lives = Lives(self._active, Rescue(self._store, lambda: self._id, self.commit), self._wake_picker)
+        self._drain = Drain(self._active, self._committer)
         self._picker = Picker(
             self._store,
             self._active,
@@ -309,7 +290,7 @@ class Worker:
         """Leave in good order. `drain_seconds=0` cancels what is at work at once."""
         self._is_draining = True
         await self._picker.stop()
-        await self._drain(self._settings.drain_seconds if drain_seconds is None else drain_seconds)
+        await self._drain.run(self._settings.drain_seconds if drain_seconds is None else drain_seconds)
         if self._changing is not None:
             await asyncio.wait([self._changing])
         for service in self._loops:
@@ -343,8 +324,7 @@ class Worker:
             stopping = asyncio.ensure_future(self.stop())
             second = asyncio.ensure_future(asked.wait())
             await asyncio.wait([stopping, second], return_when=asyncio.FIRST_COMPLETED)
-            if self._patience is not None:
-                self._patience.cancel()
+            self._drain.hurry()
             second.cancel()
             await stopping
         finally:
@@ -405,7 +385,7 @@ class Worker:
             self._processes.shutdown(wait=False, cancel_futures=True)
         await self._stack.aclose()
 
-    # ------------------------------------------------------------------ the life of a claim
+    # ------------------------------------------------------------------ what the loops tell
 
     def _begin(self, claim: ExecutionClaim) -> None:
         runner = self._runners[claim.handler]
@@ -413,36 +393,7 @@ class Worker:
         if self._observer is not None:
             context = contextvars.copy_context()
             context.run(self._observer.enter, claim)
-        # A name that is given need not be made up, and says more.
-        task = self._loop.create_task(runner.run(claim, self), name=claim.name, context=context)
-        self._active.add(claim, task)
-        task.add_done_callback(partial(self._ended, claim))
-
-    def _ended(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._save(claim, error)
-        elif self._active.is_by(claim, task):  # else it left its last commit behind
-            self._active.remove(claim)
-            self._picker.wake()
-
-    def _concluded(self, claim: ExecutionClaim, error: Exception | None) -> None:
-        """The last commit of a claim is durable, fenced, or could not be written."""
-        if error is not None:
-            self._save(claim, error)
-        elif self._active.is_concluding(claim):
-            self._active.remove(claim)
-            self._picker.wake()
-
-    def _save(self, claim: ExecutionClaim, error: BaseException) -> None:
-        rescue = self._loop.create_task(self._rescue.save(claim, error))
-        self._active.replace(claim, rescue)
-        rescue.add_done_callback(partial(self._rescued, claim))
-
-    def _rescued(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("an execution could not even be stranded; its lease is kept", exc_info=error)
-        self._active.remove(claim)
-        self._picker.wake()
+        self._lives.begin(claim, runner.run(claim, self), context)
 
     def _applied(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
         status = receipt.status
@@ -464,7 +415,7 @@ class Worker:
         self._picker.wake()
         self._watcher.wake()
 
-    # ------------------------------------------------------------------ identity and leaving
+    # ------------------------------------------------------------------ identity
 
     async def _take_identity(self) -> None:
         identity = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(8)}"
@@ -501,34 +452,3 @@ class Worker:
         finally:
             self._changing = None
             self._picker.wake()
-
-    async def _finish(self, seconds: float) -> None:
-        """Until everything at work has ended and is recorded, or the time is up."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while len(self._active):
-                    if tasks := self._active.tasks():
-                        await asyncio.wait(tasks)
-                    await self._committer.idle()
-                    await asyncio.sleep(0)
-
-    async def _drain(self, seconds: float) -> None:
-        if len(self._active) and seconds > 0:
-            self._patience = self._loop.create_task(self._finish(seconds))
-            await asyncio.wait([self._patience])
-            with contextlib.suppress(TimeoutError):  # the store may be away for longer than anybody would wait
-                async with asyncio.timeout(CANCEL_SECONDS):
-                    # What has finished its step is recorded before the rest is cancelled.
-                    await self._committer.idle()
-        self._active.cancel()
-        give_up_at = self._loop.time() + CANCEL_SECONDS
-        while tasks := self._active.tasks():
-            await asyncio.wait(tasks, timeout=max(0.0, give_up_at - self._loop.time()))
-            await asyncio.sleep(0)
-            if self._loop.time() >= give_up_at and (left := self._active.tasks()):
-                # Signing off gives their rows back, and whatever they still commit is fenced.
-                log.error("%d executions did not let themselves be cancelled in %g s", len(left), CANCEL_SECONDS)
-                self._active.disown_all()
-                self.left_behind = len(left)
-                break
-        await self._committer.idle()

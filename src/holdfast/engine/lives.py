@@ -1,0 +1,92 @@
+"""The life of a claim in this worker: begun by a pick, ended by its runner, saved where that raised.
+
+A runner may return before its last commit is durable. The claim then concludes: it is alive until the answer comes,
+but nothing works on it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from holdfast.engine.active import ActiveClaims
+from holdfast.engine.rescue import Rescue
+from holdfast.store.values import ExecutionClaim, Receipt
+
+log = logging.getLogger("holdfast.engine")
+
+
+class LastCommit:
+    """Hears what became of the last commit of a claim, once, without a future and a turn of the loop."""
+
+    __slots__ = ("_claim", "_is_done", "_tell")
+
+    def __init__(self, tell: Callable[[ExecutionClaim, Exception | None], None], claim: ExecutionClaim) -> None:
+        self._tell = tell
+        self._claim = claim
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, _: Receipt, /) -> None:
+        self._is_done = True
+        self._tell(self._claim, None)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._is_done = True
+        self._tell(self._claim, error)
+
+
+class Lives:
+    """`on_over` hears of each place that is free again."""
+
+    def __init__(self, active: ActiveClaims, rescue: Rescue, on_over: Callable[[], None]) -> None:
+        self._active = active
+        self._rescue = rescue
+        self._on_over = on_over
+        self._loop = asyncio.get_running_loop()
+
+    def begin(
+        self, claim: ExecutionClaim, work: Coroutine[Any, Any, None], context: contextvars.Context | None = None
+    ) -> None:
+        # A name that is given need not be made up, and says more.
+        task = self._loop.create_task(work, name=claim.name, context=context)
+        self._active.add(claim, task)
+        task.add_done_callback(partial(self._ended, claim))
+
+    def conclude(self, claim: ExecutionClaim) -> LastCommit:
+        """Nothing is left of it but the commit that is answered to this."""
+        self._active.conclude(claim)
+        return LastCommit(self._concluded, claim)
+
+    def _ended(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._save(claim, error)
+        elif self._active.is_by(claim, task):  # else it left its last commit behind
+            self._over(claim)
+
+    def _concluded(self, claim: ExecutionClaim, error: Exception | None) -> None:
+        """The last commit is durable, fenced, or could not be written."""
+        if error is not None:
+            self._save(claim, error)
+        elif self._active.is_concluding(claim):
+            self._over(claim)
+
+    def _save(self, claim: ExecutionClaim, error: BaseException) -> None:
+        rescue = self._loop.create_task(self._rescue.save(claim, error))
+        self._active.replace(claim, rescue)
+        rescue.add_done_callback(partial(self._saved, claim))
+
+    def _saved(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an execution could not even be stranded; its lease is kept", exc_info=error)
+        self._over(claim)
+
+    def _over(self, claim: ExecutionClaim) -> None:
+        self._active.remove(claim)
+        self._on_over()
