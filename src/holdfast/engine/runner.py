@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Commit with whatever else is ready. Done when it is durable, or fenced."""
 
     def conclude(self, claim: ExecutionClaim, *effects: Effect) -> None:
-        """The commit that ends an execution: a runner returns after it and does not wait for it.
+        """The last commit of a claim: a runner returns after it and does not wait for it.
 
         So what the runner holds is gone before the next claim begins, and not kept until the commit is durable.
         """

@@ -75,13 +75,16 @@ class MachineRunner:
             ctx = MachineContext(claim, state, children, self._payload_limit)
             steps += 1
             effects, state = await self._outcome(definition, found, claim, ctx, engine, (steps, since))
+            advance: AdvanceExecution = effects[0]  # type: ignore[assignment]  # always the first
+            if advance.status is not Status.EXECUTING:
+                engine.conclude(claim, *effects)
+                return
             receipt = await engine.commit(claim, *effects)
             if receipt.status is not Status.EXECUTING or not receipt.applied:
                 return
             if receipt.cancel_requested:
-                await engine.commit(claim, AdvanceExecution(status=Status.CANCELLED))
+                engine.conclude(claim, AdvanceExecution(status=Status.CANCELLED))
                 return
-            advance: AdvanceExecution = effects[0]  # type: ignore[assignment]  # a kept lease is always a Next
             claim.step, claim.state = advance.step or claim.step, advance.state or claim.state
             claim.attempt, claim.awaits, claim.crashes = 0, None, 0
             claim.timed_out = claim.children_ready = False
