@@ -10,8 +10,8 @@ from tests.store.postgres.conftest import Connect
 
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.values import Topic
-from holdfast.testing.hand import Hand, row
+from holdfast.store.values import NewSignal, Topic
+from holdfast.testing.hand import Hand, promise_of, row
 
 
 class Heard:
@@ -103,6 +103,17 @@ async def test_an_ear_that_cannot_listen_is_not_left_behind(ledger: PostgresStor
     await store.insert([row("a")])
     assert heard.times[Topic.WORK] == 0
     await store.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_signal_to_what_waits_to_be_picked_is_a_hint(ledger: PostgresStore, count: int) -> None:
+    """While it is delivered the row is locked, and a pick passes over it: that picker was woken in vain."""
+    await ledger.insert([row("a")])
+    heard: list[Topic] = []
+    ear = await ledger.open_ear(heard.append)
+    await ledger.deliver([NewSignal(promise_of("a"), "go", str(number)) for number in range(count)])
+    assert heard == [Topic.WORK]
+    await ear.close()
 
 
 async def test_closing_an_ear_takes_its_arming_back(ledger: PostgresStore, schema: str, connect: Connect) -> None:

@@ -78,10 +78,12 @@ begin
       woke := true;
     end if;
   end loop;
-  -- A hint for whoever holds a target; no index but that of promises fits.
+  -- A hint for whoever holds a target, or for a picker that passed over it while it was locked here; no index but that
+  -- of promises fits.
   woke := woke or exists (
     select from unnest(p_target) with ordinality as g(target, ord)
-    join {schema}.executions e on e.promise = g.target and e.locked_by is not null
+    join {schema}.executions e on e.promise = g.target
+      and (e.locked_by is not null or e.status = 'runnable' and not e.paused)
     where g.ord = any (v_delivered));
   if woke then
     perform {schema}.wake_1('work');
@@ -136,8 +138,8 @@ begin
       where e.id = v_id;
     woke := v_status <> 'executing' and not v_paused;
   end if;
-  -- Or a hint for whoever holds it.
-  woke := woke or v_status = 'executing';
+  -- Or a hint for whoever holds it, or for a picker that passed over it while it was locked here.
+  woke := woke or v_status = 'executing' or v_status = 'runnable' and not v_paused;
   if woke then
     perform {schema}.wake_1('work');
   end if;
