@@ -112,7 +112,7 @@ HOLDFAST = Contestant(
     | {"w8_jobs": 1_000, "w9": 10_000, "w9_jobs": 10_000},
     ("--in-flight", "200"),
     # As the guide to workers advises for work that takes no time: more at a time, so that more share a commit.
-    {workload: ("--in-flight", "800") for workload in ("w1", "w1_jobs", "w2", "w9", "w9_jobs")},
+    dict.fromkeys(("w1", "w1_jobs", "w2", "w9", "w9_jobs"), ("--in-flight", "800")),
 )
 
 CONTESTANTS: tuple[Contestant, ...] = (
