@@ -19,16 +19,16 @@ async def gather_results(
     """In the order of the handles. The first failure is raised as soon as it is known, or takes its result's place."""
     for handle in handles:
         _check(connection, handle)
-    promises = [handle.promise or (await handle.resolve()).to_bytes() for handle in handles]
+    promises = [handle._promise or (await handle.resolve()).to_bytes() for handle in handles]
     results = await connection.results()
     async with asyncio.timeout(None if timeout is None else seconds(timeout, name="timeout")):
         endings = await results.wait_all(promises, until_failure=not return_exceptions)
     if not return_exceptions:
         for promise, ending in endings.items():
             if ending.status is not Status.DONE:
-                raise handles[promises.index(promise)].failure_of(ending)
+                raise handles[promises.index(promise)]._failure_of(ending)
     return [
-        handle.result_of(ending) if (ending := endings[promise]).status is Status.DONE else handle.failure_of(ending)
+        handle._result_of(ending) if (ending := endings[promise]).status is Status.DONE else handle._failure_of(ending)
         for handle, promise in zip(handles, promises, strict=True)
     ]
 
@@ -38,5 +38,5 @@ def _check(connection: Connection, handle: Handle[Any]) -> None:
         raise InvalidArgumentError(
             f"{handle!r} is no handle; start_many gives a Collision in the place of what it did not start"
         )
-    if not handle.is_of(connection):
+    if not handle._is_of(connection):
         raise InvalidArgumentError(f"{handle!r} belongs to another app; each app waits for its own")

@@ -65,11 +65,11 @@ class Handle(Generic[ResultT]):
         raise InvalidArgumentError(f"the prefix {self._target} is not resolved yet; await handle.resolve() first")
 
     @property
-    def promise(self) -> bytes | None:
+    def _promise(self) -> bytes | None:
         """The id as the store has it; None while a prefix is not resolved."""
         return self._target if isinstance(self._target, bytes) else None
 
-    def is_of(self, connection: Connection) -> bool:
+    def _is_of(self, connection: Connection) -> bool:
         return self._connection is connection
 
     @property
@@ -139,14 +139,14 @@ class Handle(Generic[ResultT]):
             async with asyncio.timeout(seconds(timeout, name="timeout")):
                 ending = await results.wait(promise)
         if ending.status is not Status.DONE:
-            raise self.failure_of(ending)
-        return self.result_of(ending, as_type)
+            raise self._failure_of(ending)
+        return self._result_of(ending, as_type)
 
-    def result_of(self, ending: Ending, as_type: object = None) -> Any:
+    def _result_of(self, ending: Ending, as_type: object = None) -> Any:
         """What `result` gives for an execution that is done."""
         return codec_for(self._result_type if as_type is None else as_type).decode(ending.result or "null")
 
-    def failure_of(self, ending: Ending) -> HoldfastError:
+    def _failure_of(self, ending: Ending) -> HoldfastError:
         """What `result` raises for an execution that did not end well."""
         if ending.status is None:
             return self._unknown()
