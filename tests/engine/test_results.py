@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Collision, Done, Machine, MachineContext, Outcome, Replay, Status, Stop, Unique, step
+from holdfast import App, Collision, Done, Handle, Machine, MachineContext, Outcome, Replay, Status, Stop, Unique, step
 from holdfast.core.errors import (
     ClosedError,
+    DecodeError,
     ExecutionCancelledError,
     ExecutionFailedError,
     ExecutionStrandedError,
@@ -217,6 +218,50 @@ async def test_of_a_crowd_a_pass_asks_for_those_who_have_waited_longest_and_for_
         await results.run_once()
     places = [[0, 1, 2, 3, 4], [0, 1, 5, 6, 7], [0, 1, 8, 9], [0, 1, 2, 3, 4]]
     assert asked == [[promise_of(f"e{n}") for n in turn] for turn in places]
+    results._waiters.clear()
+
+
+async def test_a_hint_makes_the_passes_go_on_until_each_of_a_crowd_was_asked_for(
+    stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.results.CROWD_HEAD", 2)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_TURN", 2)
+    monkeypatch.setattr("holdfast.engine.results.LATE_LOOK_SECONDS", 3600)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_SECONDS", 0.0)
+    await stores.store.insert([row(f"e{n}") for n in range(10)])
+    asked: list[bytes] = []
+    faulty.check = lambda name, arguments: asked.extend(arguments[0]) if name == "endings" else None
+    loop = asyncio.get_running_loop()
+    results._waiters |= {promise_of(f"e{n}"): [loop.create_future()] for n in range(10)}
+    results._hear(Topic.ENDED)
+    for _ in range(2):  # the second round is that of a poll
+        waits = [await results.run_once() for _ in range(5)]
+        assert waits[:4] == [0.0] * 4
+        assert waits[4]
+        assert set(asked) == {promise_of(f"e{n}") for n in range(10)}
+        asked.clear()
+    results._waiters.clear()
+
+
+async def test_who_joins_a_crowd_is_asked_for_in_the_next_pass(
+    stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.results.CROWD_HEAD", 2)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_TURN", 2)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_NEW", 2)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_SECONDS", 0.0)
+    await stores.store.insert([row(f"e{n}") for n in range(20)])
+    loop = asyncio.get_running_loop()
+    results._waiters |= {promise_of(f"e{n}"): [loop.create_future()] for n in range(10)}
+    asked: list[list[bytes]] = []
+    faulty.check = lambda name, arguments: asked.append(arguments[0]) if name == "endings" else None
+    for n in (10, 11, 12, 13):
+        results._add(promise_of(f"e{n}"), loop.create_future())
+    results._settle(promise_of("e11"), Ending(Status.DONE))
+    assert await results.run_once() == 0.0, "others are new as well"
+    await results.run_once()
+    assert asked == [[promise_of(f"e{n}") for n in turn] for turn in ([0, 1, 10, 12], [0, 1, 13])]
+    results._waiters.clear()
 
 
 async def test_where_many_of_a_crowd_have_ended_there_is_no_pause_before_the_next_are_asked_for(
@@ -317,6 +362,10 @@ async def test_results_of_many_raise_the_first_failure_or_have_it_in_its_place(
     assert result == "good"
     assert isinstance(failure, ExecutionFailedError)
     assert isinstance(unknown, NotFoundError)
+    wrong: list[Any] = await rig.app.results(
+        [Handle(good._connection, good.id, name="Ends", result=int)], return_exceptions=True
+    )
+    assert isinstance(wrong[0], DecodeError)
 
 
 async def test_results_of_many_end_with_their_timeout_and_leave_the_executions_alone(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from holdfast import (
     Await,
     Child,
+    Context,
     Done,
     Machine,
     MachineContext,
@@ -22,6 +24,8 @@ from holdfast import (
     step,
 )
 from holdfast.core.errors import StoreUnavailableError
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.worker import Worker
 from holdfast.store.base import handler_of
 from holdfast.testing.hand import Hand, row
 from tests.engine.rig import Faulty, Rig, handles
@@ -46,6 +50,75 @@ async def test_the_loops_do_the_work(rig: Rig, machine: type[Machine[int]]) -> N
     async with rig.app.worker(concurrency=20):
         started = handles(await machine.start_many(range(200)))
         assert [await handle.result() for handle in started] == [n + 1 for n in range(200)]
+
+
+@pytest.fixture
+async def starting(rig: Rig) -> AsyncIterator[tuple[Worker, Faulty]]:
+    """A worker that is about to start on a store whose calls can be held up."""
+    faulty = Faulty(rig.stores.unopened())
+    other = Rig(rig.stores, store=faulty.as_store())
+
+    @other.app.workflow
+    async def nothing(ctx: Context) -> None: ...
+
+    yield await other.app.make_worker(WorkerSettings()), faulty
+    await other.close()
+
+
+def loops_at_work() -> list[str]:
+    return sorted(task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("holdfast"))
+
+
+async def test_a_worker_that_is_stopped_while_it_starts_begins_no_further_loop(
+    starting: tuple[Worker, Faulty],
+) -> None:
+    worker, faulty = starting
+    picking, forever = asyncio.Event(), asyncio.Event()
+
+    async def hold(*_: Any) -> None:
+        picking.set()
+        await forever.wait()
+
+    faulty.on_call["pick"] = hold
+    start = asyncio.create_task(worker.start())
+    await picking.wait()
+    await worker.stop(0)
+    await start
+    assert loops_at_work() == []
+
+
+async def test_a_start_that_is_cancelled_while_it_ends_its_warming_is_cancelled(
+    starting: tuple[Worker, Faulty], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.worker.BEGIN_SECONDS", 0.0)
+    worker, faulty = starting
+    cleaning, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end(*_: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await cleaned.wait()
+
+    faulty.on_call["warm"] = slow_to_end
+    start = asyncio.create_task(worker.start())
+    await cleaning.wait()
+    start.cancel()
+    cleaned.set()
+    await asyncio.wait([start])
+    assert start.cancelled()
+    assert loops_at_work() == []
+
+
+async def test_a_worker_whose_warming_fails_starts_all_the_same(
+    starting: tuple[Worker, Faulty], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, faulty = starting
+    faulty.fail("warm", RuntimeError("no such routine"))
+    await worker.start()
+    assert "could not be warmed, its first calls are slower: no such routine" in caplog.text
+    await worker.stop()
 
 
 async def test_a_signal_wakes_what_a_running_worker_has_parked(rig: Rig, machine: type[Machine[int]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from time import monotonic
 
 from msgspec import Struct
@@ -26,9 +27,10 @@ LAST_POLL_SECONDS = 1.0
 TOLD_SECONDS = 0.05  # a hint is put off for so long while a worker of this process tells what ends
 READ_SHARE = 5  # passes wait this many times as long as their reads take: many waiters never drown the store
 CROWD_HEAD = 500  # of a crowd a pass asks for so many that have waited longest,
-CROWD_TURN = 500  # and for so many of the others in turn
+CROWD_TURN = 500  # and for so many of the others in turn;
+CROWD_NEW = 2_000  # but first for so many that were never asked for: they may have ended long ago
 CROWD_SECONDS = 0.025  # between two passes over a crowd,
-CROWD_TOLD_SECONDS = 0.25  # and where a worker of this process tells what ends
+CROWD_TOLD_SECONDS = 0.1  # and where a worker of this process tells what ends
 
 
 class Ending(Struct, frozen=True, gc=False):
@@ -64,7 +66,9 @@ class Results(Service):
         super().__init__()
         self._store = store
         self._waiters: dict[bytes, list[asyncio.Future[Ending] | Crowd]] = {}
+        self._new: dict[bytes, None] = {}  # of these, the ones that were never asked for
         self._turn = CROWD_HEAD  # the place in a crowd up to which was asked
+        self._turns_left = 0  # until each of a crowd has been asked for, after a hint or a poll
         self._followed: dict[bytes, bytes] = {}  # by what is waited for: the run that it is now
         self._ear: Ear | None = None
         self._armed_at = float("-inf")
@@ -109,6 +113,7 @@ class Results(Service):
         waiters = self._waiters.get(promise)
         if waiters is None:
             self._waiters[promise] = [waiter]
+            self._new[promise] = None
         else:
             waiters.append(waiter)
 
@@ -124,13 +129,14 @@ class Results(Service):
             waiters.remove(waiter)
             if not waiters:
                 del self._waiters[promise]
+                self._new.pop(promise, None)
                 self._followed.pop(promise, None)
 
     def ended(self, promise: bytes, status: Status, result: str | None, error: str | None) -> None:
         """Told by a worker of this process, in the turn of the loop in which the commit became durable."""
         self._told_at = monotonic()
         if self._followed and promise in self._followed.values():
-            self.wake()
+            self._ask_all()
         if promise in self._waiters and promise not in self._followed:
             # A failed run may have been retried; then only the ledger knows what it is now.
             self._settle(promise, Ending(status, result, error))
@@ -173,6 +179,11 @@ class Results(Service):
         await asyncio.sleep(pause)
         if not self._waiters:
             return None
+        if is_crowd:
+            self._turns_left -= 1
+            if self._turns_left > 0 or self._new:
+                return 0.0
+            self._turns_left = self._turns()
         delay = self._poll_seconds
         self._poll_seconds = min(LAST_POLL_SECONDS, delay * 2)
         return delay
@@ -180,10 +191,24 @@ class Results(Service):
     def _to_ask(self) -> list[bytes]:
         promises = list(self._waiters)
         if len(promises) <= CROWD_HEAD + CROWD_TURN:
+            self._new.clear()
             return promises
+        if self._new:
+            asked = list(islice(self._new, CROWD_NEW))
+            for promise in asked:
+                del self._new[promise]
+            return list(dict.fromkeys(promises[:CROWD_HEAD] + asked))
         first = self._turn if self._turn < len(promises) else CROWD_HEAD
         self._turn = first + CROWD_TURN
         return promises[:CROWD_HEAD] + promises[first : self._turn]
+
+    def _turns(self) -> int:
+        """How many passes ask for every one of a crowd."""
+        return -(-len(self._waiters) // CROWD_TURN)
+
+    def _ask_all(self) -> None:
+        self._turns_left = self._turns()
+        self.wake()
 
     async def stop(self) -> None:
         await super().stop()
@@ -219,17 +244,18 @@ class Results(Service):
         if topic is not Topic.ENDED or not self._waiters:
             return
         if monotonic() - self._told_at > TOLD_SECONDS:
-            self.wake()
+            self._ask_all()
         elif self._late is None:
             # Most hints are this process's own then, of ends that it was told of: not each is worth a read.
             self._late = asyncio.get_running_loop().call_later(TOLD_SECONDS, self._hear_late)
 
     def _hear_late(self) -> None:
         self._late = None
-        self.wake()
+        self._ask_all()
 
     def _settle(self, promise: bytes, ending: Ending) -> None:
         self._followed.pop(promise, None)
+        self._new.pop(promise, None)
         for waiter in self._waiters.pop(promise, ()):
             if isinstance(waiter, Crowd):
                 waiter.tell(promise, ending)

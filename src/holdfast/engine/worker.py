@@ -278,13 +278,18 @@ class Worker:
         warming = self._loop.create_task(self._store.warm())
         try:
             for service in self._loops:
+                if self._is_draining:  # told to stop while it started
+                    return
                 await service.start()
                 await service.first_pass(give_up_at - self._loop.time())
             await asyncio.wait([warming], timeout=max(0.0, give_up_at - self._loop.time()))
         finally:
             warming.cancel()
-            with contextlib.suppress(asyncio.CancelledError, StoreUnavailableError):
-                await warming
+            await asyncio.wait([warming])  # not `await warming`: a cancel of this start would look like its own
+            if not warming.cancelled() and (error := warming.exception()) is not None:
+                log.warning(
+                    "the connections of %s could not be warmed, its first calls are slower: %s", self._id, error
+                )
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Leave in good order. `drain_seconds=0` cancels what is at work at once."""

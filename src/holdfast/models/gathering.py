@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.errors import HoldfastError, InvalidArgumentError
 from holdfast.core.status import Status
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Handle
@@ -19,18 +19,24 @@ async def gather_results(
     """In the order of the handles. The first failure is raised as soon as it is known, or takes its result's place."""
     for handle in handles:
         _check(connection, handle)
-    promises = [handle._promise or (await handle.resolve()).to_bytes() for handle in handles]
     results = await connection.results()
     async with asyncio.timeout(None if timeout is None else seconds(timeout, name="timeout")):
+        promises = [handle._promise or (await handle.resolve()).to_bytes() for handle in handles]
         endings = await results.wait_all(promises, until_failure=not return_exceptions)
     if not return_exceptions:
         for promise, ending in endings.items():
             if ending.status is not Status.DONE:
                 raise handles[promises.index(promise)]._failure_of(ending)
-    return [
-        handle._result_of(ending) if (ending := endings[promise]).status is Status.DONE else handle._failure_of(ending)
-        for handle, promise in zip(handles, promises, strict=True)
-    ]
+    found: list[Any] = []
+    for handle, promise in zip(handles, promises, strict=True):
+        ending = endings[promise]
+        try:
+            found.append(handle._result_of(ending) if ending.status is Status.DONE else handle._failure_of(ending))
+        except HoldfastError as error:  # a result that cannot be read as what was declared
+            if not return_exceptions:
+                raise
+            found.append(error)
+    return found
 
 
 def _check(connection: Connection, handle: Handle[Any]) -> None:
