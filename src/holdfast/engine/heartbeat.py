@@ -77,8 +77,13 @@ class Heartbeat:
         self._ready.set()
         store = self._store.sibling()
         is_open = in_trouble = False
+        pause = self._lease_seconds / BEATS_A_LEASE  # to register was a beat
         try:
-            while not self._stopping.is_set():
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause)
+                if self._stopping.is_set():
+                    return
                 pause = self._lease_seconds / BEATS_A_LEASE
                 try:
                     if not is_open:
@@ -94,8 +99,6 @@ class Heartbeat:
                 except Exception:
                     log.exception("a heartbeat failed; the next one is tried")
                     pause = min(pause, 0.5)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), pause)
         finally:
             if is_open:
                 await store.close()

@@ -272,7 +272,7 @@ class Worker:
     async def _begin_loops(self) -> None:
         """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
 
-        What the picker finds is at work meanwhile. Whoever takes long is not waited for.
+        What the picker finds is at work meanwhile, and connections are warmed. Whoever takes long is not waited for.
         """
         give_up_at = self._loop.time() + BEGIN_SECONDS
         warming = self._loop.create_task(self._store.warm())

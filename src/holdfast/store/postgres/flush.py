@@ -51,6 +51,7 @@ class Call(NamedTuple):
 
 
 _PLAIN_EFFECTS = (AppendJournal, Collate, OpenJob)
+_ALONE_EFFECTS = (AdvanceExecution, AppendJournal, ConsumeSignals)
 
 
 def is_plain(commit: Commit) -> bool:
@@ -59,6 +60,15 @@ def is_plain(commit: Commit) -> bool:
         return False
     write = advance_of(commit)
     return (write.status not in PARKED or waits_for_time_alone(write)) and not has_columns(write)
+
+
+def is_plain_alone(commit: Commit) -> bool:
+    """Whether `flush_one_1` can write it: it neither parks nor ends a child, and consumes at the most."""
+    write = advance_of(commit)
+    if write.status in PARKED or (commit.claim.parent_row is not None and write.status in TERMINAL):
+        return False
+    kinds = [type(effect) for effect in commit.effects]
+    return not has_columns(write) and kinds.count(AppendJournal) < 2 and all(kind in _ALONE_EFFECTS for kind in kinds)
 
 
 def waits_for_time_alone(write: AdvanceExecution) -> bool:
@@ -90,6 +100,8 @@ def has_columns(write: AdvanceExecution) -> bool:
 
 
 def build_call(commits: Sequence[Commit]) -> Call:
+    if len(commits) == 1 and is_plain_alone(commits[0]):
+        return Call("flush_one", _one_row(commits[0]), commits, [0], None)
     order = sorted(range(len(commits)), key=lambda at: commits[at].claim.row)
     ordered = [commits[at] for at in order]
     collation = Collation(ordered)
@@ -102,8 +114,6 @@ def build_call(commits: Sequence[Commit]) -> Call:
         if ending:
             ends = [sorted({parent for _, parent in ending}), [row for row, _ in ending]]
             return Call("flush_ends", [*_own_columns(ordered), *_journal_columns(ordered), *ends], commits, order, None)
-        if len(ordered) == 1 and advance_of(ordered[0]).status not in PARKED:
-            return Call("flush_one", _one_row(ordered[0]), commits, order, None)
         return Call("flush_plain", [*_own_columns(ordered), *_journal_columns(ordered)], commits, order, None)
     effects = Effects(commits, order, ending)
     return Call("flush", effects.arguments(), commits, order, effects, None if collation.is_empty else collation)
@@ -183,15 +193,15 @@ def _one_row(commit: Commit) -> list[object]:
         write.digest,
         claim.cancel_requested,
         *_one_segment(commit),
+        [signal for effect in commit.effects if type(effect) is ConsumeSignals for signal in effect.ids] or None,
     ]
 
 
 def _one_segment(commit: Commit) -> tuple[int | None, int | None, str | None]:
-    if len(commit.effects) == 1:
-        return None, None, None
-    segment = commit.effects[1]
-    assert type(segment) is AppendJournal, f"{type(segment).__name__} is not for the short way"
-    return segment.first, segment.count, segment.body
+    for effect in commit.effects:
+        if type(effect) is AppendJournal:
+            return effect.first, effect.count, effect.body
+    return None, None, None
 
 
 def _ending(commits: Sequence[Commit]) -> list[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -132,12 +131,13 @@ class Work(Ledger):
     async def warm(self) -> None:
         # Each connection compiles and plans a routine at its first call. These look for rows that there cannot be.
         if not self._address.pooled:  # else the next call may get another session
-            await asyncio.gather(self._warm_flush(), self._warm_reading())
+            await self._warm_flush()  # one after the other, not to be in the way of what is at work already
+            await self._warm_reading()
 
     async def _warm_flush(self) -> None:
         async with self._connections.flush() as connection:
+            await connection.fetchrow(self._sql["flush_one"], "", 0, 0, "done", *[None] * 13)
             await connection.fetchrow(self._sql["flush_kept"], "", 0, 0, *[None] * 6)
-            await connection.fetchrow(self._sql["flush_one"], "", 0, 0, "done", *[None] * 12)
 
     async def _warm_reading(self) -> None:
         """While the picker has another: so there is one for reading journals."""

@@ -2,7 +2,7 @@
 --
 --   flush_plain_1  commits that only write their own row and journal, and wait for nothing but time
 --   flush_ends_1   such commits, and ends of children among them
---   flush_one_1    one plain commit alone, without arrays: half the cost
+--   flush_one_1    one plain commit alone, which may consume signals, without arrays: half the cost
 --   flush_kept_1   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
 --   flush_1        commits with everything
 --
@@ -88,7 +88,7 @@ end $$;
 create or replace function {schema}.flush_one_1(
   p_worker text, p_id bigint, p_epoch bigint, p_status text, p_step text, p_state json, p_attempt int, p_replay boolean,
   p_result json, p_error json, p_delay double precision, p_digest text, p_knows boolean,
-  p_journal_first bigint, p_journal_count int, p_journal_body json,
+  p_journal_first bigint, p_journal_count int, p_journal_body json, p_consumed bigint[],
   out status text, out cancel_requested boolean, out inbox int, out woke boolean, out at timestamptz
 ) language plpgsql as $$
 #variable_conflict use_column
@@ -115,6 +115,13 @@ begin
   if p_journal_body is not null then
     insert into {schema}.journal (execution_id, first, count, body)
       values (p_id, p_journal_first, p_journal_count, p_journal_body);
+  end if;
+  if p_consumed is not null then
+    with consumed as (
+      delete from {schema}.signals s where s.id = any (p_consumed) and s.target_id = p_id returning s.dedup_key
+    )
+    insert into {schema}.signal_keys (target_id, dedup_key)
+      select p_id, dedup_key from consumed where dedup_key like 'u:%' on conflict do nothing;
   end if;
   if status <> 'executing' then
     if v_key is not null then

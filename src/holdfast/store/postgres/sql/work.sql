@@ -63,7 +63,7 @@ select * from {schema}.flush_ends_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 
 -- name: flush_one
-select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 
 -- name: flush_kept
 select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9)
