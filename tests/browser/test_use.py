@@ -43,6 +43,16 @@ def test_escape_closes_a_panel_and_gives_the_focus_back(visitor: Visitor, world:
     expect(opener).to_be_focused()
 
 
+def test_the_focus_stays_where_it_is_when_the_page_is_refreshed(visitor: Visitor, world: World) -> None:
+    page = visitor.visit(f"/executions/{world.ids['waiting']}")
+    for opener in (page.locator("#cancel-pop summary"), page.get_by_role("link", name="Draw to scale")):
+        opener.focus()
+        opener.evaluate("element => { element.dataset.old = 'yes'; }")
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # as when somebody comes back to it
+        expect(page.locator("[data-old]")).to_have_count(0)
+        expect(opener).to_be_focused()
+
+
 def test_timeline_tells_attempts_waits_and_where_the_time_went(visitor: Visitor, world: World) -> None:
     page = visitor.visit(f"/executions/{world.ids['done']}")
     legend = page.locator(".legend")

@@ -40,11 +40,25 @@ function isBusy(region) {
   return region.querySelector("details.pop[open]") !== null || String(window.getSelection() || "").length > 0;
 }
 
+// Where the focus is, in terms that hold after the region was replaced: the how manieth of what can have it.
+const FOCUSABLE = "a, button, input, select, textarea, summary, [tabindex]";
+
+function focusIn(region) {
+  const active = document.activeElement;
+  if (!active || !region.contains(active)) return () => {};
+  const home = active.closest("[id]");
+  const place = home === active ? -1 : $$(FOCUSABLE, home).indexOf(active);
+  return () => {
+    const found = document.getElementById(home.id);
+    (place < 0 ? found : found && $$(FOCUSABLE, found)[place])?.focus({ preventScroll: true });
+  };
+}
+
 function keep(region) {
   const opened = new Set($$("details[id][open]", region).map((item) => item.id));
   const closed = new Set($$("details[id]:not([open])", region).map((item) => item.id));
   const scrolled = new Map($$("[id]", region).filter((item) => item.scrollTop).map((item) => [item.id, item.scrollTop]));
-  const focused = document.activeElement && region.contains(document.activeElement) ? document.activeElement.id : "";
+  const focusAgain = focusIn(region);
   return () => {
     for (const item of $$("details[id]", region)) {
       if (opened.has(item.id)) item.open = true;
@@ -54,7 +68,7 @@ function keep(region) {
       const item = document.getElementById(id);
       if (item) item.scrollTop = top;
     }
-    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+    focusAgain();
   };
 }
 
