@@ -104,12 +104,12 @@ async def _pings(definition: Any, value: Any, url: str, n: int) -> Round:
 
 
 async def _by_processes(definition: Any, inputs: Sequence[Any], url: str, processes: int) -> Round:
-    handles = await _start(definition, inputs)
-    began = time.perf_counter()
+    """Started in one commit beside workers that wait for it, so that none begins before the clock runs."""
     async with worker_processes(url, processes):
-        working = time.perf_counter()
+        handles = [handle for handle in await definition.start_many(inputs) if isinstance(handle, Handle)]
+        began = time.perf_counter()
         await app.results(handles)
-        return Round(len(inputs), time.perf_counter() - working, extra={"start_seconds": working - began})
+        return Round(len(inputs), time.perf_counter() - began)
 
 
 # ---------------------------------------------------------------------- machines
@@ -217,5 +217,5 @@ WORKLOADS: dict[str, Workload] = {
     "w6": Workload(w6, beside(shapes.starts), 20_000, "starts/s"),
     "w7": Workload(w7, beside(shapes.recovery), 1_000, "steps/s", Figure.SECONDS),
     "w8": Workload(w8, beside(shapes.sleepers), 1_000, "sleepers/s", Figure.SECONDS),
-    "w9": Workload(w9, bare.hundred_a_commit, 2_000, "workflows/s"),
+    "w9": Workload(w9, bare.hundred_a_commit, 10_000, "workflows/s"),
 }

@@ -235,8 +235,10 @@ def drained(given: Arguments, definition: Any, *, count: int, in_count: bool) ->
     async def once(n: int) -> Once:
         async with asked_for_live(given.url) as is_any_live:
             began = now()
-            await start(definition, [1] * n)
-            if not in_count:
+            if in_count:
+                await start(definition, [1] * n)
+            else:  # in one commit: no worker finds a part of them before the clock runs
+                await definition.start_many([1] * n)
                 began = now()
             while await is_any_live():
                 await asyncio.sleep(0.01)
