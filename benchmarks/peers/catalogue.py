@@ -43,8 +43,8 @@ WORKLOADS: Mapping[str, Workload] = {
     "w7": Workload("recovery of 1,000 steps after a kill", "s", Figure.SECONDS),
     "w8": Workload("1,000 sleepers of one second", "s", Figure.SECONDS),
     "w8_jobs": Workload("1,000 plain jobs delayed by one second", "s", Figure.SECONDS),
-    "w9": Workload("a full queue of one-step workflows drained by two processes", "a second"),
-    "w9_jobs": Workload("a full queue of plain jobs drained by two processes", "a second"),
+    "w9": Workload("one-step workflows drained by two processes", "a second"),
+    "w9_jobs": Workload("plain jobs drained by two processes", "a second"),
 }
 
 SAME_FOR_ALL = {"w3": 1_000, "w4": 1_000, "w5": 100, "w7": 1_000, "w8": 1_000}

@@ -96,7 +96,7 @@ def _panel(rows: Sequence[Row], store: str) -> list[DotRow]:
     for name, work in WORKLOADS.items():
         measured = [r for r in rows if r["workload"] == name and r["store"] == store and "median" in r]
         ours = next((row for row in measured if row["system"] == HOLDFAST.label), None)
-        if ours is None:
+        if ours is None or len(measured) < 2:  # a row of Holdfast alone compares nothing
             continue
         dots = [Dot(HOLDFAST.label, 1.0, f"Holdfast: {shown(ours['median'])} {work.unit}")]
         for row in measured:
