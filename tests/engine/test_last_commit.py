@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Context, Handle, Status
 from holdfast.core.errors import StoreUnavailableError
+from holdfast.engine.worker import Worker
 from tests.engine.rig import Faulty, Rig, handles
 
 
@@ -59,31 +60,29 @@ async def test_a_run_that_ended_keeps_its_place_until_that_is_durable(held: Held
     assert (worker.active, await handle.result()) == (0, 0)
 
 
-async def test_a_worker_that_leaves_waits_for_it(held: Held) -> None:
-    rig, _, flushing, let_go = held
-    handle, *_ = await started(rig, 1)
-    worker = await rig.worker()
+async def leave_while_it_flushes(held: Held, worker: Worker) -> None:
+    """The worker is told to stop during the first flush of what it picks, which is let go only then."""
     working = asyncio.create_task(worker.run_once())
-    await flushing.wait()
-    leaving = asyncio.create_task(rig.stop(worker))
+    await held.flushing.wait()
+    leaving = asyncio.create_task(held.rig.stop(worker))
     await asyncio.sleep(0)
-    let_go.set()
+    held.let_go.set()
     await leaving
     await working
+
+
+async def test_a_worker_that_leaves_waits_for_it(held: Held) -> None:
+    rig = held.rig
+    handle, *_ = await started(rig, 1)
+    await leave_while_it_flushes(held, await rig.worker())
     assert await handle.status() is Status.DONE
 
 
 async def test_a_worker_that_leaves_writes_what_waits_for_a_commit_under_way(held: Held) -> None:
-    rig, _, flushing, let_go = held
+    rig = held.rig
     runs = await started(rig, 5)
     worker = await rig.make_worker(concurrency=4, flush_most=1)
-    working = asyncio.create_task(worker.run_once())
-    await flushing.wait()
-    leaving = asyncio.create_task(rig.stop(worker))
-    await asyncio.sleep(0)
-    let_go.set()
-    await leaving
-    await working
+    await leave_while_it_flushes(held, worker)
     ended = [handle for handle in runs if await handle.status() is Status.DONE]
     assert len(ended) == 2, "a pick takes half of the room"
     assert worker.active == 0

@@ -203,65 +203,66 @@ async def ended(hand: Hand, *keys: str) -> None:
         await hand.apply(claim, done(f'"{claim.promise.hex()}"'))
 
 
-async def test_of_a_crowd_a_pass_asks_for_those_who_have_waited_longest_and_for_the_others_in_turn(
+class Waiting:
+    """Runs e0, e1 .. of which ten are waited for: a crowd to a `Results` of small steps."""
+
+    def __init__(self, results: Results, faulty: Faulty) -> None:
+        self.results = results
+        self.asked: list[list[int]] = []  # in each pass, by number
+        self._numbers = {promise_of(f"e{n}"): n for n in range(20)}
+        results._waiters |= {promise_of(f"e{n}"): [_future()] for n in range(10)}
+        faulty.check = self._note
+
+    def join(self, *numbers: int) -> None:
+        for n in numbers:
+            self.results._add(promise_of(f"e{n}"), _future())
+
+    def _note(self, name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "endings":
+            self.asked.append([self._numbers[promise] for promise in arguments[0]])
+
+
+def _future() -> asyncio.Future[Ending]:
+    return asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture
+async def crowd(
     stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.results.CROWD_HEAD", 2)
-    monkeypatch.setattr("holdfast.engine.results.CROWD_TURN", 3)
-    monkeypatch.setattr("holdfast.engine.results.CROWD_SECONDS", 0.0)
-    await stores.store.insert([row(f"e{n}") for n in range(10)])
-    asked: list[list[bytes]] = []
-    faulty.check = lambda name, arguments: asked.append(arguments[0]) if name == "endings" else None
-    loop = asyncio.get_running_loop()
-    results._waiters |= {promise_of(f"e{n}"): [loop.create_future()] for n in range(10)}
-    for _ in range(4):
-        await results.run_once()
-    places = [[0, 1, 2, 3, 4], [0, 1, 5, 6, 7], [0, 1, 8, 9], [0, 1, 2, 3, 4]]
-    assert asked == [[promise_of(f"e{n}") for n in turn] for turn in places]
+) -> AsyncIterator[Waiting]:
+    small = {"CROWD_HEAD": 2, "CROWD_TURN": 2, "CROWD_NEW": 2, "CROWD_SECONDS": 0.0, "LATE_LOOK_SECONDS": 3600}
+    for name, value in small.items():
+        monkeypatch.setattr(f"holdfast.engine.results.{name}", value)
+    await stores.store.insert([row(f"e{n}") for n in range(20)])
+    yield Waiting(results, faulty)
     results._waiters.clear()
 
 
-async def test_a_hint_makes_the_passes_go_on_until_each_of_a_crowd_was_asked_for(
-    stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
+async def test_of_a_crowd_a_pass_asks_for_those_who_have_waited_longest_and_for_the_others_in_turn(
+    crowd: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.results.CROWD_HEAD", 2)
-    monkeypatch.setattr("holdfast.engine.results.CROWD_TURN", 2)
-    monkeypatch.setattr("holdfast.engine.results.LATE_LOOK_SECONDS", 3600)
-    monkeypatch.setattr("holdfast.engine.results.CROWD_SECONDS", 0.0)
-    await stores.store.insert([row(f"e{n}") for n in range(10)])
-    asked: list[bytes] = []
-    faulty.check = lambda name, arguments: asked.extend(arguments[0]) if name == "endings" else None
-    loop = asyncio.get_running_loop()
-    results._waiters |= {promise_of(f"e{n}"): [loop.create_future()] for n in range(10)}
-    results._hear(Topic.ENDED)
+    monkeypatch.setattr("holdfast.engine.results.CROWD_TURN", 3)
+    for _ in range(4):
+        await crowd.results.run_once()
+    assert crowd.asked == [[0, 1, 2, 3, 4], [0, 1, 5, 6, 7], [0, 1, 8, 9], [0, 1, 2, 3, 4]]
+
+
+async def test_a_hint_makes_the_passes_go_on_until_each_of_a_crowd_was_asked_for(crowd: Waiting) -> None:
+    crowd.results._hear(Topic.ENDED)
     for _ in range(2):  # the second round is that of a poll
-        waits = [await results.run_once() for _ in range(5)]
+        waits = [await crowd.results.run_once() for _ in range(5)]
         assert waits[:4] == [0.0] * 4
         assert waits[4]
-        assert set(asked) == {promise_of(f"e{n}") for n in range(10)}
-        asked.clear()
-    results._waiters.clear()
+        assert {n for turn in crowd.asked for n in turn} == set(range(10))
+        crowd.asked.clear()
 
 
-async def test_who_joins_a_crowd_is_asked_for_in_the_next_pass(
-    stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.engine.results.CROWD_HEAD", 2)
-    monkeypatch.setattr("holdfast.engine.results.CROWD_TURN", 2)
-    monkeypatch.setattr("holdfast.engine.results.CROWD_NEW", 2)
-    monkeypatch.setattr("holdfast.engine.results.CROWD_SECONDS", 0.0)
-    await stores.store.insert([row(f"e{n}") for n in range(20)])
-    loop = asyncio.get_running_loop()
-    results._waiters |= {promise_of(f"e{n}"): [loop.create_future()] for n in range(10)}
-    asked: list[list[bytes]] = []
-    faulty.check = lambda name, arguments: asked.append(arguments[0]) if name == "endings" else None
-    for n in (10, 11, 12, 13):
-        results._add(promise_of(f"e{n}"), loop.create_future())
-    results._settle(promise_of("e11"), Ending(Status.DONE))
-    assert await results.run_once() == 0.0, "others are new as well"
-    await results.run_once()
-    assert asked == [[promise_of(f"e{n}") for n in turn] for turn in ([0, 1, 10, 12], [0, 1, 13])]
-    results._waiters.clear()
+async def test_who_joins_a_crowd_is_asked_for_in_the_next_pass(crowd: Waiting) -> None:
+    crowd.join(10, 11, 12, 13)
+    crowd.results._settle(promise_of("e11"), Ending(Status.DONE))
+    assert await crowd.results.run_once() == 0.0, "others are new as well"
+    await crowd.results.run_once()
+    assert crowd.asked == [[0, 1, 10, 12], [0, 1, 13]]
 
 
 async def test_where_many_of_a_crowd_have_ended_there_is_no_pause_before_the_next_are_asked_for(
