@@ -1,4 +1,7 @@
-"""Programs run as a user runs them: in a pipe, or in a terminal (a pty of 120 columns)."""
+"""Programs run as a user runs them: in a pipe, or in a terminal (a pty of 120 columns).
+
+A command that begins with `HOLDFAST` is forked from a process that has imported it, which is quick (`tests/forked.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from tests.forked import Pipe, fork_program, wait_for_end
 
 TIMEOUT_SECONDS = 60
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -49,12 +54,32 @@ def environment(database: str | None, extra: Mapping[str, str] | None = None) ->
 
 
 def in_pipe(
-    command: Sequence[str], *, folder: Path, database: str | None = None, extra: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    folder: Path,
+    database: str | None = None,
+    extra: Mapping[str, str] | None = None,
+    stdin: IO[Any] | None = None,
+    fresh: bool = False,
 ) -> Ran:
+    """How it ended. The program itself is forked, unless it shall be a `fresh` Python."""
+    whole = environment(database, extra)
+    if fresh:
+        return _in_new_pipe(command, folder, whole)
+    out, err = Pipe(), Pipe()
+    with open(os.devnull) as nothing:
+        streams = ((stdin or nothing).fileno(), out.end, err.end)
+        process = fork_program(command[len(HOLDFAST) :], folder=folder, environment=whole, streams=streams)
+    out.read()
+    err.read()
+    return Ran(wait_for_end(process, TIMEOUT_SECONDS), out.text(), err.text())
+
+
+def _in_new_pipe(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Ran:
     done = subprocess.run(
         command,
         cwd=folder,
-        env=environment(database, extra),
+        env=environment,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
@@ -84,14 +109,8 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         # A session with the pty as its controlling terminal, so that Ctrl-C arrives as in a real one.
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment(database, extra),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
+        self.process = fork_program(
+            command[len(HOLDFAST) :], folder=folder, environment=environment(database, extra), streams=(slave,) * 3
         )
         os.close(slave)
         self._screen = bytearray()
@@ -103,11 +122,17 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
+        if self.process.exitcode is None:
             self.process.kill()
-            self.process.wait()
+            self.process.join()
         self._reader.join(TIMEOUT_SECONDS)
         os.close(self._master)
+
+    @property
+    def pid(self) -> int:
+        pid = self.process.pid
+        assert pid is not None
+        return pid
 
     def _read(self) -> None:
         while True:
@@ -128,7 +153,7 @@ class Terminal:
         assert seen, f"{text!r} never appeared in: {self._text()}"
 
     def wait(self) -> Ran:
-        code = self.process.wait(TIMEOUT_SECONDS)
+        code = wait_for_end(self.process, TIMEOUT_SECONDS)
         self._reader.join(TIMEOUT_SECONDS)
         return Ran(code, self._text())
 

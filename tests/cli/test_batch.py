@@ -17,7 +17,7 @@ import pytest
 from holdfast.cli.output import counted
 from holdfast.cli.stdin import stdin_lines
 from tests.cli.conftest import Call
-from tests.cli.processes import HOLDFAST, environment
+from tests.cli.processes import HOLDFAST, Ran, environment, in_pipe
 
 PROGRAM = """
 from holdfast import App, RetryPolicy, Skip
@@ -105,18 +105,18 @@ def test_wrong_use_is_explained(holdfast: Call, name: str) -> None:
 def test_lines_come_from_standard_input_and_one_that_is_no_text_is_named(
     database: str, name: str, tmp_path: Path
 ) -> None:
-    def run(key: str, lines: bytes) -> subprocess.CompletedProcess[bytes]:
+    def run(key: str, lines: bytes) -> Ran:
         command = [*HOLDFAST, "batch", "run", f"{name}_program:app.{name}", "--input", "-", "--key", key]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment(database, None), input=lines, capture_output=True, timeout=60
-        )
+        (tmp_path / key).write_bytes(lines)
+        with (tmp_path / key).open("rb") as stdin:
+            return in_pipe(command, folder=tmp_path, database=database, stdin=stdin)
 
     ran = run("in", "eins\r\nzw\u00f6lf\n".encode())
-    assert b"2 of 2 committed" in ran.stdout, ran.stderr
+    assert "2 of 2 committed" in ran.out, ran.err
     refused = run("out", b"one\n\xff\n")
-    assert refused.returncode == 1
-    assert b"line 2 of standard input is not UTF-8" in refused.stderr
-    assert b"Traceback" not in refused.stderr
+    assert refused.code == 1
+    assert "line 2 of standard input is not UTF-8" in refused.err
+    assert "Traceback" not in refused.err
 
 
 def test_a_run_whose_source_has_not_ended_says_so(holdfast: Call, name: str) -> None:

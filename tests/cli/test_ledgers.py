@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,8 +17,9 @@ from holdfast.store import store_from_url
 from tests.cli.conftest import Call
 from tests.cli.databases import postgres_database
 from tests.cli.desks import Desk
-from tests.cli.processes import HOLDFAST, Ran, environment, in_pipe, in_terminal
+from tests.cli.processes import HOLDFAST, TIMEOUT_SECONDS, Ran, environment, in_pipe, in_terminal
 from tests.cli.test_runs import parsed
+from tests.forked import Pipe, fork_program, wait_for_end
 
 
 @pytest.fixture
@@ -34,20 +34,19 @@ def elsewhere(backend: str, postgres_url: str, tmp_path: Path) -> Iterator[str]:
 
 def piped(folder: Path, source: str, target: str, *export: str, take_in: tuple[str, ...] = ()) -> tuple[Ran, Ran]:
     """`holdfast export ... | holdfast import`, as a shell does it."""
-    give = subprocess.Popen(
-        [*HOLDFAST, "export", *export, "--database", source],
-        cwd=folder, env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    take = subprocess.run(
-        [*HOLDFAST, "import", "--json", *take_in, "--database", target],
-        cwd=folder, env=environment(None), stdin=give.stdout, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert give.stdout is not None
-    assert give.stderr is not None
-    give.stdout.close()
-    told = give.stderr.read().decode()
-    give.stderr.close()
-    return Ran(give.wait(), "", told), Ran(take.returncode, take.stdout, take.stderr)
+    begin, end = os.pipe()
+    told = Pipe()
+    with open(os.devnull) as nothing:
+        streams = (nothing.fileno(), end, told.end)
+        give = fork_program(
+            ["export", *export, "--database", source], folder=folder, environment=environment(None), streams=streams
+        )
+    os.close(end)
+    told.read()
+    with open(begin, "rb") as stdin:
+        command = [*HOLDFAST, "import", "--json", *take_in, "--database", target]
+        took = in_pipe(command, folder=folder, stdin=stdin)
+    return Ran(wait_for_end(give, TIMEOUT_SECONDS), "", told.text()), took
 
 
 def test_a_run_in_flight_goes_through_a_pipe_and_goes_on_once(

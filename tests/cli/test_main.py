@@ -15,7 +15,7 @@ from tests.cli.processes import HOLDFAST, environment, in_pipe, in_terminal
 
 
 def test_help_lists_every_command_with_a_line(tmp_path: Path) -> None:
-    ran = in_pipe([*HOLDFAST, "--help"], folder=tmp_path)
+    ran = in_pipe([*HOLDFAST, "--help"], folder=tmp_path, fresh=True)
     assert ran.code == 0
     listed = [line.split()[0] for line in ran.out.partition("Commands:\n")[2].splitlines()]
     assert listed == list(COMMANDS)
@@ -35,7 +35,7 @@ def test_every_command_has_help_and_the_shared_options(in_process: Call, command
 
 
 def test_version(tmp_path: Path) -> None:
-    assert in_pipe([*HOLDFAST, "--version"], folder=tmp_path).out == f"holdfast {__version__}\n"
+    assert in_pipe([*HOLDFAST, "--version"], folder=tmp_path, fresh=True).out == f"holdfast {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_wrong_use_explains_itself_in_one_line(in_process: Call, arguments: list
 
 
 def test_wrong_use_in_a_process_of_its_own(tmp_path: Path) -> None:
-    ran = in_pipe([*HOLDFAST, "lst"], folder=tmp_path)
+    ran = in_pipe([*HOLDFAST, "lst"], folder=tmp_path, fresh=True)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "holdfast: No such command 'lst'. (see `holdfast --help`)\n"
 
 
 def test_no_command_at_all_shows_the_help(tmp_path: Path) -> None:
-    ran = in_pipe([*HOLDFAST], folder=tmp_path)
+    ran = in_pipe([*HOLDFAST], folder=tmp_path, fresh=True)
     assert ran.code == 2
     assert "Commands:" in ran.err
 
@@ -103,10 +103,10 @@ def test_what_a_terminal_of_another_encoding_cannot_show_is_escaped(tmp_path: Pa
     for name in ("Zürich", "日本\U0001f355", "caf\udce9"):
         in_pipe([*HOLDFAST, "queues", "pause", name], folder=tmp_path)
     narrow = {"PYTHONIOENCODING": "ascii"}
-    ran = in_pipe([*HOLDFAST, "queues"], folder=tmp_path, extra=narrow)
+    ran = in_pipe([*HOLDFAST, "queues"], folder=tmp_path, extra=narrow, fresh=True)
     assert (ran.code, ran.err) == (0, "")
     assert "Z\\u00fcrich" in ran.out
-    ran = in_pipe([*HOLDFAST, "queues", "--json"], folder=tmp_path, extra=narrow)
+    ran = in_pipe([*HOLDFAST, "queues", "--json"], folder=tmp_path, extra=narrow, fresh=True)
     assert {queue["name"] for queue in ran.json["queues"]} == {"Zürich", "日本\U0001f355"}
-    ran = in_pipe([*HOLDFAST, "schedules", "pause", "caf\udce9"], folder=tmp_path, extra=narrow)
+    ran = in_pipe([*HOLDFAST, "schedules", "pause", "caf\udce9"], folder=tmp_path, extra=narrow, fresh=True)
     assert (ran.code, ran.err.count("\n")) == (3, 1)

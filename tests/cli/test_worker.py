@@ -128,7 +128,7 @@ def test_a_worker_in_a_terminal_drains_on_ctrl_c(database: str, orders: Shop) ->
     command = [*HOLDFAST, "worker", "shop:app", "--queue", orders.queue, "--drain", "0s"]
     with Terminal(command, folder=PROGRAMS, database=database) as terminal:
         terminal.wait_for("hanging")
-        os.kill(terminal.process.pid, signal.SIGINT)
+        os.kill(terminal.pid, signal.SIGINT)
         ran = terminal.wait()
     assert ran.code == 0
     assert f"working on {orders.queue} of " in ran.plain

@@ -6,7 +6,6 @@ Every scenario mostly waits, so those of a group are played at the same time, ea
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import time
@@ -21,6 +20,7 @@ import pytest
 from holdfast.models.operation.data import FrameState, LedgerData, OperationState
 from holdfast.models.operation.filesystem import LocalFileSystem
 from holdfast.operation import Ledger, Timing
+from tests.forked import CONTEXT
 
 from .kit import assert_failed_and_backed_up, backup_of, events_of, in_backup
 from .participant import Plan, participate
@@ -31,8 +31,6 @@ MANY = replace(FAST, heartbeat_min_ms=1_000, heartbeat_max_ms=1_250, staleness_m
 # Windows long enough for the killer to be in time on a busy machine.
 WIDE = replace(FAST, self_cleanup_window_ms=2_000, deletion_delay_ms=2_000)
 LIMIT_SECONDS = 60
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.models.operation.participant"])
 
 
 class Stage:

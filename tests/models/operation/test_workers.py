@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from holdfast.operation import (
     Timing,
     WorkerFailedError,
 )
+from tests.forked import CONTEXT
 
 from .kit import backup_of, events_of
 
@@ -252,8 +252,7 @@ def _join_from_another_process(base: Path, operation_id: str) -> None:
 
 def test_a_multiprocessing_worker_takes_part(ledger: Ledger) -> None:
     with ledger.sync as blocking, blocking.create_operation(operation_id="op"):
-        context = multiprocessing.get_context("forkserver")
-        worker = context.Process(target=_join_from_another_process, args=(ledger.base_path, "op"))
+        worker = CONTEXT.Process(target=_join_from_another_process, args=(ledger.base_path, "op"))
         worker.start()
         worker.join()
         assert worker.exitcode == 0

@@ -1,0 +1,103 @@
+"""The program `holdfast` in processes forked from one that has imported it already.
+
+Starting Python and importing everything takes a quarter of a second of a processor, and tests call the program hundreds
+of times. What is imported beforehand is what every call imports first, and other people's packages: the module of a
+command is imported by the call itself, as in a new process. Whether a process starts at all is asked in `test_main`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from typing import Any
+
+import asyncpg  # noqa: F401 - imported for those who are forked
+import rich.progress
+import rich.table  # noqa: F401
+
+from holdfast.cli.main import main
+
+ROOT = Path(__file__).parent.parent
+CONTEXT = multiprocessing.get_context("forkserver")
+# The server is one for all who fork; the first to ask starts it.
+# Each child imports what is `__main__` here, which is pytest if it does not run in several processes.
+CONTEXT.set_forkserver_preload([__name__, "tests.models.operation.participant", "pytest"])
+
+
+class _Descriptor:
+    """A file descriptor that arrives in another process under another number."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (DupFd(self._number),)
+
+
+def _received(sent: Any) -> int:
+    number: int = sent.detach()
+    return number
+
+
+def fork_program(
+    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
+) -> BaseProcess:
+    """A process that is the program with these arguments, and its descriptors 0 to 2; it leads a session."""
+    given = (list(arguments), str(folder), dict(environment), [_Descriptor(number) for number in streams])
+    process = CONTEXT.Process(target=_run, args=given, daemon=True)
+    process.start()
+    return process
+
+
+def wait_for_end(process: BaseProcess, seconds: float) -> int:
+    """Its exit code; one that goes on for too long is killed."""
+    process.join(seconds)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise TimeoutError(f"the program did not end within {seconds} s")
+    return process.exitcode
+
+
+class Pipe:
+    """What is written into `end`, read while it is written."""
+
+    def __init__(self) -> None:
+        self._begin, self.end = os.pipe()
+        self._text = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def read(self) -> None:
+        """Begin to read, once the writer has its own copy of the end."""
+        os.close(self.end)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with open(self._begin, "rb") as file:
+            self._text = file.read()
+
+    def text(self) -> str:
+        self._reader.join()
+        return self._text.decode().replace("\r\n", "\n")
+
+
+def _run(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
+    os.setsid()
+    for number, given in enumerate(streams):
+        os.dup2(given, number)
+        os.close(given)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:] = [folder, *(path for path in sys.path if path != str(ROOT))]
+    sys.argv = ["holdfast", *arguments]
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    main()
