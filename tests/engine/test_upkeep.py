@@ -112,6 +112,20 @@ async def test_a_short_deadline_wakes_the_timers_and_a_long_one_is_left_to_the_p
     assert noted == [1], "a million parked executions must not be a million timers"
 
 
+async def test_one_alarm_is_set_for_the_earliest_deadline_of_many(stores: Stores) -> None:
+    timers = Timers(stores.store, poll_seconds=5, on_fired=Calls())
+    loop = asyncio.get_running_loop()
+    for seconds in (2.0, 1.0, 3.0, 1.5):
+        timers.note_deadline(seconds)
+    first = timers._alarm
+    assert first is not None
+    assert first.when() < loop.time() + 1.1
+    timers.note_deadline(0.0)
+    assert first.cancelled()
+    await timers._woken.wait()
+    assert timers._alarm is None, "the next deadline that is noted has an alarm of its own"
+
+
 # ---------------------------------------------------------------------- retention
 
 

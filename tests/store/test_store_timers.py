@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.clock import to_datetime
 from holdfast.core.status import PARKED, Status
-from holdfast.store.effects import AdvanceExecution, SpawnExecutions
+from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.values import Fired, NewSignal
 from holdfast.testing.hand import Hand, child_rows, done, go, park, promise_of, replay, row, wait_children
 from holdfast.testing.stores import Stores
@@ -32,6 +33,34 @@ async def test_a_deadline_wakes_with_timed_out(stores: Stores, hand: Hand, parke
     assert (view.status, view.eligible_at, view.wake_at) == (Status.RUNNABLE, stores.clock.now, None)
     claim = await hand.take()
     assert (claim.step, claim.timed_out, claim.children_ready) == ("woken", True, False)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("parked", [Status.AWAITING_SIGNAL, Status.AWAITING_PROMISE])
+async def test_a_deadline_may_be_a_moment(stores: Stores, hand: Hand, parked: Status, together: int) -> None:
+    """However late the park is written: a sleeper does not sleep longer because the ledger was busy."""
+    await hand.insert(*(row(str(n)) for n in range(together)))
+    claims = await hand.pick(together)
+    moment = claims[0].picked_at_us + 10_000_000
+    await stores.advance(4)
+    awaits = ("go",) if parked is Status.AWAITING_SIGNAL else ()
+    advance = AdvanceExecution(status=parked, step="woken", awaits=awaits, wake_after=99, wake_at_us=moment)
+    receipts = (await hand.flush(*(Commit(claim, (advance,)) for claim in claims))).receipts
+    assert all(receipt.applied and receipt.status is parked for receipt in receipts)
+    assert {(await hand.view(claim)).wake_at for claim in claims} == {to_datetime(moment)}
+    await stores.advance(5.999)
+    assert (await stores.store.fire_timers(10)).fired == 0
+    await stores.advance(0.001)
+    assert (await stores.store.fire_timers(10)).fired == together
+
+
+async def test_a_moment_that_has_passed_fires_at_once(stores: Stores, hand: Hand) -> None:
+    claim = await hand.take(row("a"))
+    moment = claim.picked_at_us + 1_000_000
+    await stores.advance(2)
+    await hand.apply(claim, AdvanceExecution(status=Status.AWAITING_PROMISE, awaits=(), wake_at_us=moment))
+    assert (await stores.store.fire_timers(10)).fired == 1
+    assert (await hand.take()).timed_out
 
 
 @pytest.mark.parametrize("parked", sorted(PARKED))
@@ -98,6 +127,8 @@ async def test_timed_out_is_of_one_park_only(stores: Stores, hand: Hand) -> None
 async def test_what_is_not_parked_has_no_timer(stores: Stores, hand: Hand) -> None:
     await hand.apply(await hand.take(row("a")), AdvanceExecution(status=Status.RUNNABLE, wake_after=1, delay=60))
     await hand.apply(await hand.take(row("b")), AdvanceExecution(status=Status.DONE, wake_after=1))
+    claim = await hand.take(row("c"))
+    await hand.apply(claim, AdvanceExecution(status=Status.DONE, wake_at_us=claim.picked_at_us))
     await stores.advance(10)
     assert await stores.store.fire_timers(10) == Fired()
 

@@ -70,11 +70,22 @@ class Timers(Service):
         self._store = store
         self._poll_seconds = poll_seconds
         self._on_fired = on_fired
+        self._alarm: asyncio.TimerHandle | None = None  # for the earliest deadline that was noted since the last pass
 
     def note_deadline(self, seconds: float) -> None:
         """A deadline this worker committed is due then; a later one is found by the loop itself."""
-        if seconds < self._poll_seconds:
-            asyncio.get_running_loop().call_later(seconds, self.wake)
+        if seconds >= self._poll_seconds:
+            return
+        loop = asyncio.get_running_loop()
+        if self._alarm is not None:
+            if self._alarm.when() <= loop.time() + seconds:
+                return
+            self._alarm.cancel()
+        self._alarm = loop.call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.wake()
 
     async def run_once(self) -> float | None:
         fired = await self._store.fire_timers(ROWS_A_PASS)

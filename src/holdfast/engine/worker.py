@@ -21,6 +21,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.core.clock import MICROSECONDS
 from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.active import ActiveClaims
@@ -408,7 +409,9 @@ class Worker:
             return
         if status in TERMINAL and receipt.successor is None:  # else its end is told by the run that goes on
             self._on_ended(claim.promise, status, advance.result, advance.error)
-        if advance.wake_after is not None:
+        if advance.wake_at_us is not None:
+            self._timers.note_deadline((advance.wake_at_us - receipt.at_us) / MICROSECONDS)
+        elif advance.wake_after is not None:
             self._timers.note_deadline(advance.wake_after)
         if advance.delay > 0:
             self._picker.note_delay(advance.delay)

@@ -39,6 +39,7 @@ class AdvanceExecution(Struct, frozen=True, gc=False, kw_only=True):
     awaits: tuple[str, ...] | None = None
     ignore: tuple[int, ...] = ()  # signal ids that the re-check at parking passes over (ruling E3)
     wake_after: float | None = None  # deadline of the park, in seconds
+    wake_at_us: int | None = None  # or as a moment of the store's clock, which goes before
     progress: bool = True
     digest: str | None = None  # of the code that ran; None keeps
     # With awaiting_promise: wake when so many ends of children are in the inbox; 0: they do not wake it.

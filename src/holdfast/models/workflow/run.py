@@ -171,9 +171,9 @@ class Run(Lane):
         if not names and not remote and not due:
             await self._strand(HoldfastError("the body waits for something that nothing can bring; this is a bug"))
             return
-        wake_after = max(0.0, (min(due) - self._now_us()) / 1_000_000) if due else None
         children = 0 if not remote else (1 if wait.kind == "Any" else remote)
-        await self._commit(Status.AWAITING_PROMISE, awaits=names, wake_after=wake_after, wait_children=children)
+        due_us = min(due, default=None)
+        await self._commit(Status.AWAITING_PROMISE, awaits=names, wake_at_us=due_us, wait_children=children)
 
     def _conclude(self) -> tuple[Status, bool, dict[str, Any]]:
         """Append the last event; the status that the row gets with it, that this is progress, and its columns."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.core.clock import to_us
+from holdfast.core.clock import to_datetime, to_us
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.effects import (
     GO_ON,
@@ -88,7 +88,7 @@ def kept_arguments(worker: str, commit: Commit) -> tuple[object, ...] | None:
     if write is not GO_ON and not (
         write.status is Status.EXECUTING
         and write.progress
-        and (write.result, write.error, write.awaits, write.wake_after) == (None, None, None, None)
+        and (write.result, write.error, write.awaits) == (None, None, None)
         and not (write.attempt or write.delay or write.wait_children or has_columns(write))
     ):
         return None
@@ -142,6 +142,7 @@ def _own_columns(commits: Sequence[Commit]) -> list[Column]:
         sparse([write.delay for write in told]),
         unset([None if write.awaits is None else text_array(write.awaits) for write in told]),
         unset([write.wake_after for write in told]),
+        unset([None if write.wake_at_us is None else to_datetime(write.wake_at_us) for write in told]),
         unset([write.digest for write in told]),
     ]
     return [

@@ -100,8 +100,9 @@ def _poison(crashes: int, step: str, worker: str) -> str:
 def fire_timers(tx: Tx, limit: int) -> Fired:
     """Wake the parked rows whose deadline has come, and request the cancel of executions whose own has."""
     due = tx.db.execute(SQL["timers_due"], (tx.now, limit)).fetchall()
-    tx.db.executemany(SQL["timers_fire"], [(tx.now, tx.now, row) for (row,) in due])
-    tx.work |= bool(due)
+    if due:
+        tx.db.execute(SQL["timers_fire"], (tx.now, tx.now, json_ids([row for (row,) in due])))
+        tx.work = True
     fired = len(due)
     if fired < limit:
         fired += control.expire(tx, limit - fired)

@@ -72,8 +72,8 @@ def _statement(status: Status, delay: float, advance: AdvanceExecution, now: int
         return (
             ("flush_keep", advance.state, (awaits,)) if advance.progress else ("flush_replay_keep", advance.state, ())
         )
-    wake_at = None
-    if advance.wake_after is not None and status in PARKED:
+    wake_at = advance.wake_at_us if status in PARKED else None
+    if advance.wake_after is not None and status in PARKED and wake_at is None:
         wake_at = after(now, advance.wake_after)
     if not advance.progress:
         return "flush_replay", advance.state, (TEXT[status], after(now, delay), wake_at)

@@ -12,7 +12,8 @@
 create or replace function {schema}.flush_plain_1(
   p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
-  p_awaits text[], p_wake_after double precision[], p_digest text[], p_knows boolean[], p_added int[],
+  p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
+  p_digest text[], p_knows boolean[], p_added int[],
   p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
   out inbox int[], out inbox_count int[], out at timestamptz
@@ -23,7 +24,7 @@ declare
 begin
   select * into v from {schema}.advance_1(
     p_worker, v_now, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
-    p_awaits, p_wake_after, p_digest, p_knows, p_added, '{}');
+    p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, '{}');
   at := v_now;
   fenced := v.fenced;
   odd := v.odd;
@@ -49,7 +50,8 @@ end $$;
 create or replace function {schema}.flush_ends_1(
   p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
-  p_awaits text[], p_wake_after double precision[], p_digest text[], p_knows boolean[], p_added int[],
+  p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
+  p_digest text[], p_knows boolean[], p_added int[],
   p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
   p_parents bigint[], p_ending bigint[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
@@ -66,7 +68,8 @@ begin
     into fenced, odd, odd_status, odd_cancel, woke, inbox, inbox_count, at
     from {schema}.flush_plain_1(
       p_worker, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay, p_awaits,
-      p_wake_after, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count, p_journal_body) f;
+      p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
+      p_journal_body) f;
   if fenced is not null then
     v_ended := array(
       select g.id from unnest(p_ending) with ordinality g(id, ord)
@@ -101,8 +104,8 @@ begin
   from (
     select p_status as status, p_step as step, p_state as state, p_attempt as attempt, p_replay as replay,
       p_result as result, p_error as error, p_delay as delay, null::text as awaits,
-      null::double precision as wake_after, p_digest as digest, p_knows as knows, p_journal_count as added,
-      null::int as pending
+      null::double precision as wake_after, null::timestamptz as wake_at, p_digest as digest, p_knows as knows,
+      p_journal_count as added, null::int as pending
   ) o
   where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch
   returning e.status::text, e.cancel_requested, e.partition_key,
@@ -172,7 +175,8 @@ end $$;
 create or replace function {schema}.flush_1(
   p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
-  p_awaits text[], p_wake_after double precision[], p_digest text[], p_knows boolean[], p_added int[],
+  p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
+  p_digest text[], p_knows boolean[], p_added int[],
   p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
   p_wait_children int[],
   p_column_ord int[], p_column_beats json[], p_column_published json[], p_column_attributes json[],
@@ -291,7 +295,7 @@ begin
   -- An advance that lost its fence finds no row: its epoch is not the row's.
   select * into v from {schema}.advance_1(
     p_worker, v_now, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
-    p_awaits, p_wake_after, p_digest, p_knows, p_added, v_waits);
+    p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, v_waits);
   woke := woke or v.woke or v.freed is not null;
   select array_agg(r.ord), array_agg(r.status), array_agg(r.cancel) into odd, odd_status, odd_cancel
   from (

@@ -361,7 +361,8 @@ end $$;
 create or replace function {schema}.flush_flows_1(
   p_worker text, p_own_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
-  p_own_awaits text[], p_wake_after double precision[], p_digest text[], p_knows boolean[], p_added int[],
+  p_own_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
+  p_digest text[], p_knows boolean[], p_added int[],
   p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
   p_jobs bigint[], p_ending bigint[],
   p_open_ord int[], p_open_count int[],
@@ -390,7 +391,7 @@ begin
   end if;
   select * into v from {schema}.flush_plain_1(
     p_worker, p_own_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
-    p_own_awaits, p_wake_after, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
+    p_own_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
     p_journal_body);
   select * into w from {schema}.collate_1(
     p_own_id, v.fenced, p_open_ord, p_open_count, p_ord, p_job, p_activity, p_dimension, p_guid, p_wave, p_add, p_mark,

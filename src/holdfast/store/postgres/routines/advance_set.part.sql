@@ -21,7 +21,7 @@ eligible_at = case
   else p_now end,
 wake_at = case
   when o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise') and not {include cancel_bars}
-  then p_now + o.wake_after * interval '1 second' end,
+  then coalesce(o.wake_at, p_now + o.wake_after * interval '1 second') end,
 locked_by = case
   when o.status = 'executing' and (not e.paused or coalesce(o.replay, false) or {include cancel_bars})
   then e.locked_by end,

@@ -36,7 +36,7 @@ select id from executions where wake_at <= ? order by wake_at, id limit ?;
 
 -- name: timers_fire
 update executions set status = 'runnable', timed_out = 1, eligible_at = ?, wake_at = null, updated_at = ?
-where id = ?;
+where id in (select value from json_each(?));
 
 -- name: timers_next
 select wake_at from executions where wake_at > ? order by wake_at limit 1;
