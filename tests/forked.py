@@ -1,7 +1,7 @@
-"""The program `holdfast` in processes forked from one that has imported it already.
+"""The program `holdfast`, and scripts, in processes forked from one that has imported Holdfast already.
 
-Starting Python and importing everything takes a quarter of a second of a processor, and tests call the program hundreds
-of times. What is imported beforehand is what every call imports first, and other people's packages: the module of a
+Starting Python and importing everything takes a quarter of a second of a processor, and tests call programs hundreds of
+times. What is imported beforehand is what every call imports first, and other people's packages: the module of a
 command is imported by the call itself, as in a new process. Whether a process starts at all is asked in `test_main`.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ import rich.table  # noqa: F401
 
 from holdfast.cli.main import main
 
+HOLDFAST = (sys.executable, "-m", "holdfast.cli")
 ROOT = Path(__file__).parent.parent
 CONTEXT = multiprocessing.get_context("forkserver")
 # The server is one for all who fork; the first to ask starts it.
@@ -45,11 +47,16 @@ def _received(sent: Any) -> int:
     return number
 
 
-def fork_program(
-    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
+def can_fork(command: Sequence[str]) -> bool:
+    """Whether it is the program, or a script."""
+    return tuple(command[: len(HOLDFAST)]) == HOLDFAST or (command[0] == sys.executable and command[1].endswith(".py"))
+
+
+def fork(
+    command: Sequence[str], *, folder: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
 ) -> BaseProcess:
-    """A process that is the program with these arguments, and its descriptors 0 to 2; it leads a session."""
-    given = (list(arguments), str(folder), dict(environment), [_Descriptor(number) for number in streams])
+    """A process that runs a command that it can, and whose descriptors 0 to 2 are these; it leads a session."""
+    given = (list(command), str(folder), dict(environment), [_Descriptor(number) for number in streams])
     process = CONTEXT.Process(target=_run, args=given, daemon=True)
     process.start()
     return process
@@ -87,7 +94,7 @@ class Pipe:
         return self._text.decode().replace("\r\n", "\n")
 
 
-def _run(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
+def _run(command: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
     os.setsid()
     for number, given in enumerate(streams):
         os.dup2(given, number)
@@ -95,9 +102,14 @@ def _run(arguments: list[str], folder: str, environment: dict[str, str], streams
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[:] = [folder, *(path for path in sys.path if path != str(ROOT))]
-    sys.argv = ["holdfast", *arguments]
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    main()
+    is_script = command[1].endswith(".py")
+    sys.argv = command[1:] if is_script else ["holdfast", *command[len(HOLDFAST) :]]
+    first = str(Path(command[1]).parent) if is_script else folder
+    sys.path[:] = [first, *(path for path in sys.path if path != str(ROOT))]
+    if is_script:
+        runpy.run_path(command[1], run_name="__main__")
+    else:
+        main()

@@ -1,6 +1,6 @@
 """Programs run as a user runs them: in a pipe, or in a terminal (a pty of 120 columns).
 
-A command that begins with `HOLDFAST` is forked from a process that has imported it, which is quick (`tests/forked.py`).
+The program itself, and scripts, are forked from a process that has imported Holdfast, which is quick: `forked.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Mapping, Sequence
@@ -20,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tests.forked import Pipe, fork_program, wait_for_end
+from tests.forked import HOLDFAST, Pipe, can_fork, fork, wait_for_end
+
+__all__ = ["HOLDFAST", "TIMEOUT_SECONDS", "Ran", "Terminal", "environment", "in_pipe", "in_terminal"]
 
 TIMEOUT_SECONDS = 60
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-HOLDFAST = (sys.executable, "-m", "holdfast.cli")
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ def in_pipe(
     stdin: IO[Any] | None = None,
     fresh: bool = False,
 ) -> Ran:
-    """How it ended. The program itself is forked, unless it shall be a `fresh` Python."""
+    """How it ended. What can be forked is, unless it shall be a `fresh` Python."""
     whole = environment(database, extra)
-    if fresh:
+    if fresh or not can_fork(command):
         return _in_new_pipe(command, folder, whole)
     out, err = Pipe(), Pipe()
     with open(os.devnull) as nothing:
         streams = ((stdin or nothing).fileno(), out.end, err.end)
-        process = fork_program(command[len(HOLDFAST) :], folder=folder, environment=whole, streams=streams)
+        process = fork(command, folder=folder, environment=whole, streams=streams)
     out.read()
     err.read()
     return Ran(wait_for_end(process, TIMEOUT_SECONDS), out.text(), err.text())
@@ -109,9 +109,8 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         # A session with the pty as its controlling terminal, so that Ctrl-C arrives as in a real one.
-        self.process = fork_program(
-            command[len(HOLDFAST) :], folder=folder, environment=environment(database, extra), streams=(slave,) * 3
-        )
+        whole = environment(database, extra)
+        self.process = fork(command, folder=folder, environment=whole, streams=(slave, slave, slave))
         os.close(slave)
         self._screen = bytearray()
         self._changed = threading.Condition()

@@ -19,7 +19,7 @@ from tests.cli.databases import postgres_database
 from tests.cli.desks import Desk
 from tests.cli.processes import HOLDFAST, TIMEOUT_SECONDS, Ran, environment, in_pipe, in_terminal
 from tests.cli.test_runs import parsed
-from tests.forked import Pipe, fork_program, wait_for_end
+from tests.forked import Pipe, fork, wait_for_end
 
 
 @pytest.fixture
@@ -38,9 +38,8 @@ def piped(folder: Path, source: str, target: str, *export: str, take_in: tuple[s
     told = Pipe()
     with open(os.devnull) as nothing:
         streams = (nothing.fileno(), end, told.end)
-        give = fork_program(
-            ["export", *export, "--database", source], folder=folder, environment=environment(None), streams=streams
-        )
+        command = [*HOLDFAST, "export", *export, "--database", source]
+        give = fork(command, folder=folder, environment=environment(None), streams=streams)
     os.close(end)
     told.read()
     with open(begin, "rb") as stdin:
