@@ -1,8 +1,9 @@
--- Lease rows (rulings E8, E9). Every scan is of one queue and one priority, so that rows that are not due cost nothing.
+-- Lease rows (rulings E8, E9) where there is more than one queue or priority, a limit, or a partition key; see 45_pick_plain.
+-- Every scan is of one queue and one priority, so that rows that are not due cost nothing.
 --
 --   limit_rooms_1   what the limits of the queues leave of each room
 --   scan_keyed_1    the heads of free keys, and the rows that wait behind held ones
---   pick_1          the whole; its last row has no id and says the rest
+--   pick_widely_1   the whole, for a worker that has its lease; its last row has no id and says the rest
 
 -- Only a queue that has a limit is locked: its pickers take turns, the others never meet.
 create or replace function {schema}.limit_rooms_1(
@@ -105,14 +106,15 @@ begin
   end if;
 end $$;
 
-create or replace function {schema}.pick_1(
-  p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int
+create or replace function {schema}.pick_widely_1(
+  p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int, p_now timestamptz,
+  p_is_limited boolean, p_is_unsettled boolean
 ) returns table (
   {include claim_columns}
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
-  v_now timestamptz := {schema}.clock();
+  v_now timestamptz := p_now;
   v_priority int;
   v_first int;                  -- the priorities between which something is runnable
   v_last int;
@@ -131,22 +133,8 @@ declare
   v_wait double precision;
   v_due double precision;
   v_next timestamptz;
-  v_is_limited boolean;
-  v_is_unsettled boolean;
 begin
-  -- A row must never be leased by a worker whose lease was taken away: the reaper waits for this lock, or we for it.
-  perform from {schema}.workers w where w.id = p_worker for key share;
-  if not found then
-    id := null; next_due := -1;
-    return next;
-    return;
-  end if;
-  select exists (
-      select from {schema}.queues u
-      where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)),
-    exists (select from {schema}.partition_locks where holder is null)
-  into v_is_limited, v_is_unsettled;
-  if v_is_limited then
+  if p_is_limited then
     select l.p_rooms, l.p_wait into p_rooms, v_wait from {schema}.limit_rooms_1(p_queues, p_rooms, v_now) l;
   end if;
   if 0 >= any (p_rooms) then
@@ -156,7 +144,7 @@ begin
   if p_queues is null then
     v_need := 0;
     v_due := v_wait;
-  elsif v_is_unsettled then
+  elsif p_is_unsettled then
     perform {schema}.settle_keys_1(1000);
   end if;
 
@@ -305,7 +293,7 @@ begin
     return query
       {include lease_rows};
   end if;
-  if v_is_limited and v_ids <> '{}' then
+  if p_is_limited and v_ids <> '{}' then
     update {schema}.queues u set tokens = u.tokens - n.taken
     from (select e.queue, count(*) as taken from {schema}.executions e where e.id = any (v_ids) group by e.queue) n
     where u.name = n.queue and u.rate is not null;

@@ -11,7 +11,7 @@ begin
     where pronamespace = '{schema}'::regnamespace and proname ~ '_[0-9]+$' and prorettype <> 'trigger'::regtype
       -- One of plain SQL becomes part of the query that calls it, unless it has settings of its own.
       and prolang <> (select oid from pg_language where lanname = 'sql')
-      and proname !~ '^(advance|release_keys|unsettle_keys|settle_keys|block_rows|limit_rooms|scan_keyed)_'
+      and proname !~ '^(advance|release_keys|unsettle_keys|settle_keys|block_rows|limit_rooms|scan_keyed|pick_widely)_'
       and proname !~ '^(wake|put_back|release_barriers|report_ends|finish|inbox_counts|next_queue)_'
   loop
     execute format(

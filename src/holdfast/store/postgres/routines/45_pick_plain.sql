@@ -1,0 +1,64 @@
+-- Lease rows of one queue that has one priority, no limit and no keys: most picks of most ledgers. The rest is in 40_pick.
+-- A connection analyses and plans each statement, and each expression, when it first comes to it; so a worker that has
+-- just started waits for its first pick much less where there are few.
+
+create or replace function {schema}.pick_1(
+  p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int
+) returns table (
+  {include claim_columns}
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := {schema}.clock();
+  v_queue text := p_queues[1];
+  v_plain int := least(p_rooms[1], p_limit);
+  v_priority int;
+  v_is_alone boolean;
+  v_is_limited boolean;
+  v_is_unsettled boolean;
+  v_ids bigint[];
+begin
+  -- A row must never be leased by a worker whose lease was taken away: the reaper waits for this lock, or we for it.
+  perform from {schema}.workers w where w.id = p_worker for key share;
+  if not found then
+    next_due := -1;
+    return next;
+    return;
+  end if;
+  select exists (
+      select from {schema}.queues u
+      where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)),
+    exists (select from {schema}.partition_locks where holder is null),
+    (select e.priority from {schema}.executions e
+      where e.queue = v_queue and e.status = 'runnable' and not e.paused and e.partition_key is null
+      order by e.queue, e.priority limit 1),
+    cardinality(p_queues) = 1 and v_plain > 0 and not exists (
+      select from {schema}.executions e
+      where e.queue = v_queue and e.status = 'runnable' and not e.paused and not e.key_blocked
+        and e.partition_key is not null)
+  into v_is_limited, v_is_unsettled, v_priority, v_is_alone;
+  if v_is_limited or v_is_unsettled or not v_is_alone or (
+    -- Another priority: a statement of its own, for which the first one is a bound of the index.
+    select exists (
+      select from {schema}.executions e
+      where e.queue = v_queue and e.priority > v_priority and e.status = 'runnable' and not e.paused
+        and e.partition_key is null)
+  ) then
+    return query select * from {schema}.pick_widely_1(
+      p_worker, p_queues, p_rooms, p_handlers, p_limit, v_now, v_is_limited, v_is_unsettled);
+    return;
+  end if;
+  if v_priority is not null then
+    v_ids := array({include scan_plain});
+    return query
+      {include lease_rows};
+    if cardinality(v_ids) < v_plain then
+      next_due := extract(epoch from (
+        select e.eligible_at from {schema}.executions e
+        where e.queue = v_queue and e.priority = v_priority and e.status = 'runnable' and not e.paused
+          and e.partition_key is null and e.eligible_at > v_now and e.handler = any (p_handlers)
+        order by e.eligible_at limit 1) - v_now);
+    end if;
+  end if;
+  return next;
+end $$;
