@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncpg
 
 from holdfast.core.errors import ConfigurationError, SchemaTooNewError
 from holdfast.store.sql import load_blocks, load_text, migrations
@@ -25,6 +28,8 @@ SERVER_MIN = 140000
 ROUTINES = 1
 # A step over a large ledger takes its time; others wait for it.
 MIGRATION_SECONDS = 6 * 3600.0
+
+Found: TypeAlias = tuple[int, int, str]  # the migration, the release of the routines, and their digest
 
 _INCLUDE = re.compile(r"\{include ([a-z_]+)\}")
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -54,7 +59,10 @@ def _routines_of(name: str, schema: str) -> str:
 
 @cache
 def routines_digest() -> str:
-    return hashlib.sha256("".join(routines("")).encode()).hexdigest()[:16]
+    """Of the files as they are: putting them together takes as long as to connect."""
+    folder = files(PACKAGE).joinpath("routines")
+    found = sorted((entry.name, entry.read_bytes()) for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return hashlib.sha256(b"".join(text for _, text in found)).hexdigest()[:16]
 
 
 @cache
@@ -66,8 +74,9 @@ async def migrate(connection: Connection, schema: str) -> None:
     sql = _statements(schema)
     steps = migrations(PACKAGE, schema=schema)
     newest = steps[-1].version
-    if await _is_current(connection, schema, newest):
-        return
+    with suppress(asyncpg.UndefinedTableError):  # of a new ledger; outside of a transaction it ends nothing
+        if _is_current(await _read_version(connection, schema), schema, newest):
+            return
     server = connection.get_server_version()
     if server.major * 10000 < SERVER_MIN:
         raise ConfigurationError(
@@ -75,11 +84,11 @@ async def migrate(connection: Connection, schema: str) -> None:
         )
     async with connection.transaction():
         await connection.execute(sql["migrate_lock"], f"holdfast.{schema}", timeout=MIGRATION_SECONDS)
-        if await _is_current(connection, schema, newest):
+        found = await found_version(connection, schema)
+        if _is_current(found, schema, newest):
             return
         if await connection.fetchval(sql["migrate_has_schema"], schema) is None:
             await connection.execute(sql["migrate_create_schema"])
-        found = await found_version(connection, schema)
         for step in steps:
             if found is None or step.version > found[0]:
                 await connection.execute(step.text, timeout=MIGRATION_SECONDS)
@@ -89,8 +98,7 @@ async def migrate(connection: Connection, schema: str) -> None:
         await connection.execute(sql["migrate_note"], newest, ROUTINES, routines_digest())
 
 
-async def _is_current(connection: Connection, schema: str, newest: int) -> bool:
-    found = await found_version(connection, schema)
+def _is_current(found: Found | None, schema: str, newest: int) -> bool:
     if found is None:
         return False
     version, serial, digest = found
@@ -101,10 +109,13 @@ async def _is_current(connection: Connection, schema: str, newest: int) -> bool:
     return version == newest and (serial > ROUTINES or digest == routines_digest())
 
 
-async def found_version(connection: Connection, schema: str) -> tuple[int, int, str] | None:
+async def found_version(connection: Connection, schema: str) -> Found | None:
     # Asked in two steps: inside a transaction a failed select would be the end of it.
-    sql = _statements(schema)
-    if await connection.fetchval(sql["migrate_has_version"], f"{schema}.schema_version") is None:
+    if await connection.fetchval(_statements(schema)["migrate_has_version"], f"{schema}.schema_version") is None:
         return None
-    row = await connection.fetchrow(sql["migrate_version"])
+    return await _read_version(connection, schema)
+
+
+async def _read_version(connection: Connection, schema: str) -> Found | None:
+    row = await connection.fetchrow(_statements(schema)["migrate_version"])
     return None if row is None else (row["version"], row["routines"], row["routines_digest"])
