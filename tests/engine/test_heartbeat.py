@@ -161,6 +161,13 @@ async def test_stop_ends_the_thread(pulse: Pulse) -> None:
     await pulse.heartbeat.stop()
 
 
+async def test_a_heart_that_was_just_started_is_stopped(pulse: Pulse) -> None:
+    for _ in range(20):
+        await pulse.heartbeat.start()
+        await pulse.heartbeat.stop()
+        assert not any(thread.name == "holdfast-heartbeat" for thread in threading.enumerate())
+
+
 # ---------------------------------------------------------------------- what a worker does when its lease is lost
 
 

@@ -450,6 +450,54 @@ async def test_a_worker_starts_though_a_loop_hangs_and_nothing_can_be_warmed(
         await other.close()
 
 
+async def test_what_the_first_pick_finds_is_past_its_step_before_the_other_loops_begin(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.worker.HEAD_START_SECONDS", 60.0)
+    other, faulty = await faulty_rig(rig)
+    order: list[str] = []
+
+    async def reap(*_: object) -> None:
+        order.append("reap")
+
+    @other.app.machine
+    class Job(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            await asyncio.sleep(0.01)
+            order.append("step")
+            return Done()
+
+    try:
+        handle = await Job.start(1)
+        faulty.on_call["reap"] = reap
+        async with other.app.worker(poll_seconds=3600):
+            await handle.result()
+    finally:
+        await other.close()
+    assert order[:2] == ["step", "reap"]
+
+
+async def test_work_that_takes_long_does_not_keep_the_other_loops_from_beginning(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.worker.HEAD_START_SECONDS", 0.01)
+    begun = asyncio.Event()
+
+    @rig.app.machine
+    class Long(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            await begun.wait()
+            return Done()
+
+    handle = await Long.start(1)
+    async with rig.app.worker(poll_seconds=3600):
+        assert "holdfast-reaper" in loops_at_work()
+        begun.set()
+        await handle.result()
+
+
 def idle_machine() -> type[Machine[int]]:
     class Job(Machine[int]):
         @step(initial=True)

@@ -51,17 +51,19 @@ class Heartbeat:
         if self._thread is None:
             self._ready.clear()
             self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
-            self._thread.start()
-            await asyncio.to_thread(self._ready.wait)
+            self._thread.start()  # not waited for: the first beat is far away
 
     async def stop(self) -> None:
         thread, self._thread = self._thread, None
-        if thread is None:
-            return
+        if thread is not None:
+            await asyncio.to_thread(self._end, thread)
+
+    def _end(self, thread: threading.Thread) -> None:
+        self._ready.wait()  # it may just have been started
         if self._thread_loop is not None and self._stopping is not None:
             with contextlib.suppress(RuntimeError):  # the thread may have ended by itself
                 self._thread_loop.call_soon_threadsafe(self._stopping.set)
-        await asyncio.to_thread(thread.join)
+        thread.join()
 
     def _run(self) -> None:
         try:

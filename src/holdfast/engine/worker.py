@@ -47,6 +47,7 @@ from holdfast.store.values import ExecutionClaim, Receipt
 log = logging.getLogger("holdfast.engine")
 
 BEGIN_SECONDS = 0.5  # for the first passes of the loops, which `start` waits for
+HEAD_START_SECONDS = 0.05  # for the first of what was picked, before the other loops begin
 
 Ended = Callable[[bytes, Status, str | None, str | None], None]
 
@@ -273,9 +274,11 @@ class Worker:
     async def _begin_loops(self) -> None:
         """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
 
-        What the picker finds is at work meanwhile, and connections are warmed. Whoever takes long is not waited for.
+        What the picker finds has a head start: the others want connections too, and there are only so many processors.
+        Whoever takes long is not waited for.
         """
         give_up_at = self._loop.time() + BEGIN_SECONDS
+        self._picker.begin()
         warming = self._loop.create_task(self._store.warm())
         try:
             for service in self._loops:
@@ -283,7 +286,10 @@ class Worker:
                     return
                 await service.start()
                 await service.first_pass(give_up_at - self._loop.time())
-            await asyncio.wait([warming], timeout=max(0.0, give_up_at - self._loop.time()))
+                if service is self._picker:
+                    await asyncio.wait([warming], timeout=max(0.0, give_up_at - self._loop.time()))
+                    if found := self._active.tasks():
+                        await asyncio.wait(found, timeout=HEAD_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             warming.cancel()
             await asyncio.wait([warming])  # not `await warming`: a cancel of this start would look like its own

@@ -216,6 +216,29 @@ async def test_warming_meets_no_locked_row_and_locks_none(postgres_url: str, sch
     await store.close()
 
 
+async def test_a_flush_waits_for_the_connection_that_is_being_warmed(postgres_url: str, schema: str) -> None:
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+    async with store._connections.only_flush() as warming:
+        flush = store._connections.flush()
+        waiting = asyncio.ensure_future(flush.__aenter__())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    assert await waiting is warming
+    async with store._connections.flush() as second:  # and now there may be two
+        assert second is not warming
+    await flush.__aexit__(None, None, None)
+    await store.close()
+
+
+@pytest.mark.parametrize("connections", [1, 2, 5])
+async def test_a_store_of_any_size_can_be_warmed(postgres_url: str, schema: str, connections: int) -> None:
+    store = PostgresStore(postgres_url, schema=schema, connections=connections)
+    await store.open()
+    await asyncio.wait_for(store.warm(), 30)
+    await store.close()
+
+
 # ---------------------------------------------------------------------- behind a pooler in transaction mode
 
 

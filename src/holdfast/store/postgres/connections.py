@@ -7,8 +7,8 @@ connection that is found dead only the call that met it fails; the next one conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
@@ -127,11 +127,23 @@ class Connections:
         self._flush_slots = asyncio.Semaphore(self.flushes)
         self._closed = False
 
+    @property
+    def has_idle(self) -> bool:
+        return bool(self._idle)
+
     def any(self, doing: str) -> Lent:
         return Lent(self, doing, self._idle, self._slots)
 
     def flush(self) -> Lent:
         return Lent(self, "flush", self._flush_idle, self._flush_slots)
+
+    @asynccontextmanager
+    async def only_flush(self) -> AsyncIterator[Connection]:
+        """As `flush()`, with nobody opening another meanwhile: whoever wants one waits for this."""
+        async with AsyncExitStack() as stack:
+            for _ in range(self.flushes - 1):
+                await stack.enter_async_context(self._flush_slots)
+            yield await stack.enter_async_context(self.flush())
 
     async def close(self) -> None:
         self._closed = True

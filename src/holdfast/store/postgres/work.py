@@ -131,16 +131,17 @@ class Work(Ledger):
     async def warm(self) -> None:
         # Each connection compiles and plans a routine at its first call. These look for rows that there cannot be.
         if not self._address.pooled:  # else the next call may get another session
-            await self._warm_flush()  # one after the other, not to be in the way of what is at work already
-            await self._warm_reading()
+            await self._warm_flush()
+            if self._connections.has_idle:  # else something is at work already, and one more would be in its way
+                await self._warm_reading()
 
     async def _warm_flush(self) -> None:
-        async with self._connections.flush() as connection:
-            await connection.fetchrow(self._sql["flush_one"], "", 0, 0, "done", *[None] * 13)
-            await connection.fetchrow(self._sql["flush_kept"], "", 0, 0, *[None] * 6)
+        async with self._connections.only_flush() as connection:
+            await connection.execute(
+                self._sql["warm_flush"]
+            )  # one request: its reply may have to wait for a long replay
 
     async def _warm_reading(self) -> None:
-        """While the picker has another: so there is one for reading journals."""
         async with self._connections.any("read a journal") as connection:
             await connection.fetch(self._sql["journal_of"], b"")
 

@@ -68,6 +68,11 @@ select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
 -- name: flush_kept
 select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
+-- name: warm_flush
+select from {schema}.flush_one_1(
+  '', 0, 0, 'done', null, null, null, null, null, null, null, null, null, null, null, null, null);
+select from {schema}.flush_kept_1('', 0, 0, null, null, null, null, null, null)
+
 -- name: flush
 select * from {schema}.flush_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
