@@ -30,8 +30,9 @@ from holdfast.core.journal.events import (
     InvokeScheduled,
     InvokeStarted,
     Ok,
+    SignalWait,
 )
-from holdfast.core.journal.reading import read_events
+from holdfast.core.journal.reading import read_events, read_step
 from holdfast.core.journal.stamp import Stamp
 
 ROOT = "ab" * 32
@@ -205,6 +206,75 @@ def test_reading_events_is_appending_them(history: list[list[tuple[object, ...]]
         for wrong in (event, naive):  # out of its place, and of a time without a zone
             assert answer(partial(read_events, read, [wrong])) == answer(partial(admit, appended, wrong))
             assert memory(read) == memory(appended)
+
+
+calls_in_a_row = st.lists(st.tuples(texts, values), min_size=2, max_size=5).map(
+    lambda made: [
+        [
+            ("schedule", text),
+            ("wait", (f"{ROOT}.{number}",), "Single"),
+            ("start", f"{ROOT}.{number}", 1),
+            ("complete", f"{ROOT}.{number}", 1, value),
+            ("resume",),
+        ]
+        for number, (text, value) in enumerate(made)
+    ]
+)
+changes = st.sampled_from(
+    [
+        {},
+        {"sequence": 3},
+        {"timestamp": datetime(2026, 1, 1)},
+        {"promise_id": f"{ROOT}.1"},
+        {"promise_id": "elsewhere.0"},
+        {"attempt": 2},
+        {"result": Err(Failure("user", "Bad", "no"))},
+        {"waiting_on": (f"{ROOT}.0", f"{ROOT}.1")},
+        {"kind": "Any"},
+        {"signals": (SignalWait(f"{ROOT}.9", "go"),)},
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(st.one_of(calls_in_a_row, histories), st.integers(0, 4), changes)
+def test_reading_a_step_is_reading_its_events_or_nothing(
+    history: list[list[tuple[object, ...]]], place: int, change: dict[str, object]
+) -> None:
+    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_000)
+    for operation in [("begin",), *(operation for part in history for operation in part)]:
+        answer(both_ways(operation, Journal(ROOT), journal, stamp)[1])
+    events = read_back(journal)
+    for first in range(len(events)):
+        window = events[first : first + 5]
+        if place < len(window):
+            wanted = {name: value for name, value in change.items() if name in window[place].__struct_fields__}
+            window[place] = msgspec.structs.replace(window[place], **wanted)
+        whole, one_by_one = Journal(ROOT), Journal(ROOT)
+        read_events(whole, events[:first])
+        read_events(one_by_one, events[:first])
+        if read_step(whole, window):
+            assert answer(partial(read_events, one_by_one, window)) is None
+        assert memory(whole) == memory(one_by_one)
+
+
+def test_a_call_behind_a_call_is_read_as_one_step() -> None:
+    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_001)
+    quick.begin(journal, stamp, "d", "1", None, None, 1)
+    segments = []
+    for number in range(3):
+        promise_id = quick.schedule(journal, stamp, CALLEE, "{}", MARK)
+        quick.wait(journal, stamp, Waiting("Single", (promise_id,)))
+        segments.append(decode_segment(journal.take_segment()))
+        quick.ran(journal, stamp, stamp, promise_id, f"{number}".encode())
+    read = Journal.load(ROOT, segments[:1])
+    assert read.read_step(segments[1])
+    assert read.read_step(segments[2])
+    assert read.pending_first == read.length
+    assert not Journal(ROOT).read_step(segments[1])
+    assert memory(read) == memory(Journal.load(ROOT, segments))
+    patched = msgspec.structs.replace(segments[1], patches={"new": True})
+    assert not Journal.load(ROOT, segments[:1]).read_step(patched)
 
 
 def read_back(journal: Journal) -> list[Event]:

@@ -16,7 +16,7 @@ from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import Event
 from holdfast.core.journal.fold import is_satisfied
 from holdfast.core.journal.format import Segment, join_segment
-from holdfast.core.journal.reading import read_events
+from holdfast.core.journal.reading import read_events, read_step
 
 
 class Journal(Book):
@@ -53,6 +53,13 @@ class Journal(Book):
                 "Validate it for the full list, and restore it from a backup"
             ) from error
         self.pending_first = self.length
+
+    def read_step(self, segment: Segment) -> bool:
+        """`read`, if the segment is the end of one plain call and the begin of the next; else nothing is done."""
+        if segment.patches or not read_step(self, segment.events):
+            return False
+        self.pending_first = self.length
+        return True
 
     def append(self, event: Event) -> None:
         """Record an event, or raise `JournalRefusedError` and change nothing."""

@@ -2,12 +2,13 @@
 
 As in `quick`, each branch does what the check of its event does, where a look at the journal tells that it passes;
 otherwise the checks in `calls` and `control` alone decide. So a replay, most of which are calls that were awaited where
-they were made, does not ask three functions about each event. A property test holds the two ways against each other.
+they were made, does not ask three functions about each event. `read_step` does the same for the commonest segment as a
+whole. A property test holds the ways against each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from holdfast.core.journal.book import CALL, CONSUMED, SETTLED, Book, Call
@@ -25,6 +26,7 @@ from holdfast.core.journal.fold import JournalStatus
 
 _RUNNING: Final = JournalStatus.RUNNING
 _BLOCKED: Final = JournalStatus.BLOCKED
+_STEP: Final = [InvokeStarted, InvokeCompleted, ExecutionResumed, InvokeScheduled, ExecutionAwaiting]
 
 
 def read_events(book: Book, events: Iterable[Event]) -> None:
@@ -80,3 +82,56 @@ def read_events(book: Book, events: Iterable[Event]) -> None:
                 book.length += 1
                 continue
         admit(book, event)
+
+
+def read_step(book: Book, events: Sequence[Any]) -> bool:
+    """`read_events` of one segment, if a call ended well in it that was waited for, and the next was begun.
+
+    Otherwise, and where anything of it is not as it should be, nothing is taken in.
+    """
+    if [*map(type, events)] != _STEP:
+        return False
+    started, completed, resumed, scheduled, awaiting = events
+    promise_id, next_id, attempt, result = started.promise_id, scheduled.promise_id, started.attempt, completed.result
+    calls, outstanding, number, length = book.calls, book.outstanding, book.next_child, book.length
+    call = calls.get(promise_id)
+    if (
+        call is None
+        or attempt != call.attempt + 1
+        or completed.attempt != attempt
+        or completed.promise_id != promise_id
+        or type(result) is not Ok
+        or book.status is not _BLOCKED
+        or not book.is_open
+        or book.waiting is None
+        or len(outstanding) != 1
+        or promise_id not in outstanding
+        or next_id != f"{book.prefix}{number}"
+        or awaiting.waiting_on != (next_id,)
+        or awaiting.kind != "Single"
+        or awaiting.signals
+        or started.sequence != length
+        or completed.sequence != length + 1
+        or resumed.sequence != length + 2
+        or scheduled.sequence != length + 3
+        or awaiting.sequence != length + 4
+        or started.timestamp.tzinfo is None
+        or completed.timestamp.tzinfo is None
+        or resumed.timestamp.tzinfo is None
+        or scheduled.timestamp.tzinfo is None
+        or awaiting.timestamp.tzinfo is None
+    ):
+        return False
+    flags, words, ended = book.flags, book.words, call.number
+    if not flags[ended] & CONSUMED:
+        words[ended] = hash(bytes(result.value))
+    flags[ended] |= SETTLED
+    flags.append(CALL)
+    words.append(0)
+    del calls[promise_id]
+    calls[next_id] = Call(number)
+    book.next_child = number + 1
+    book.waiting = awaiting
+    book.outstanding = {next_id}
+    book.length = length + 5
+    return True

@@ -41,6 +41,11 @@ def take_in(past: Past, segments: Sequence[str]) -> None:
     reading, journal, learners = _Reading(past), past.journal, _LEARNERS
     for text in segments:
         segment = decode_segment(text)
+        if journal.read_step(segment):
+            _, ended, _, begun, _ = segment.events
+            _completed(reading, ended)  # type: ignore[arg-type]  # what `read_step` has found to be there
+            _scheduled(reading, begun)  # type: ignore[arg-type]
+            continue
         journal.read(segment)
         for event in segment.events:
             learn = learners.get(type(event))

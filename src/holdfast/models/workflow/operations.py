@@ -140,15 +140,16 @@ class Operations(Past):
     def _invoke_again(self, callee: Callee, text: str) -> str:
         """A call that the journal has, or ought to have."""
         recorded, name, kind = self.recorded[self.next], callee.name, callee.invoke_kind
-        if type(recorded) is InvokeScheduled:
-            # The same input has the same fingerprint, so it need not be made. And B17: a new default is no change.
-            if recorded.function_name == name and bytes(recorded.input) == text.encode():
-                mark = recorded.fingerprint
-            else:
-                mark = forgive(callee, recorded, text, fingerprint(text))
-        else:
-            mark = fingerprint(text)
-        promise_id, _ = self.allocate(kind, name, mark)
+        if type(recorded) is not InvokeScheduled:
+            promise_id, _ = self.allocate(kind, name, fingerprint(text))
+        elif recorded.function_name != name or recorded.kind != kind or bytes(recorded.input) != text.encode():
+            # B17: a new default is no change.
+            promise_id, _ = self.allocate(kind, name, forgive(callee, recorded, text, fingerprint(text)))
+        else:  # the same input has the same fingerprint, so it need not be made
+            if CURRENT.session is not self or self.is_evicting or self.divergence is not None:
+                self.allocate(kind, name, recorded.fingerprint)  # which raises
+            self.next += 1
+            promise_id = recorded.promise_id
         known = self.open_calls.get(promise_id)
         if known is not None:
             known.callee = callee
