@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from holdfast.store.base import Ear
 from holdfast.store.postgres.connections import Address, Connections
@@ -10,6 +11,14 @@ from holdfast.store.postgres.ears import PostgresEar
 from holdfast.store.postgres.migrate import PACKAGE, check_schema, migrate
 from holdfast.store.sql import load_blocks
 from holdfast.store.values import Topic
+
+
+@cache
+def _statements(schema: str) -> Mapping[str, str]:
+    """Once a process: an app looks at a URL before it opens it, and each heartbeat has a store of its own."""
+    topics = ("work", "read", "records", "health", "watch", "batches", "flows")
+    blocks = load_blocks(PACKAGE, *(f"sql/{topic}.sql" for topic in topics), schema=schema)
+    return {name: text.replace("{view}", blocks["view"]) for name, text in blocks.items()}
 
 
 class Ledger:
@@ -32,18 +41,7 @@ class Ledger:
         self._given_urls = (url, listen_url)
         self._schema = check_schema(schema)
         self._size = connections
-        blocks = load_blocks(
-            PACKAGE,
-            "sql/work.sql",
-            "sql/read.sql",
-            "sql/records.sql",
-            "sql/health.sql",
-            "sql/watch.sql",
-            "sql/batches.sql",
-            "sql/flows.sql",
-            schema=schema,
-        )
-        self._sql = {name: text.replace("{view}", blocks["view"]) for name, text in blocks.items()}
+        self._sql = _statements(schema)
         self._connections = Connections(self._address, connections)
         self._ears: list[PostgresEar] = []
 
