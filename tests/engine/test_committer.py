@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.status import Status
 from holdfast.engine.active import ActiveClaims
@@ -402,6 +403,24 @@ class TestALostReply:
         self.lose(desk, applied=False)
         assert not (await desk.committer.commit(claim, (done(),))).applied
         assert (await rival.apply(taken, done())).status is Status.DONE
+
+    async def test_a_store_that_forgot_a_commit_is_not_written_to_from_memory(self, desk: Desk) -> None:
+        """A failover may lose what was acknowledged: the run begins anew from what the ledger holds."""
+        (claim,) = await desk.claims(1)
+        claim.revision += 1  # acknowledged, and lost
+        self.lose(desk, applied=False)
+        assert not (await desk.committer.commit(claim, (keep("third"),))).applied
+        view = await desk.hand.view(claim)
+        assert (view.step, view.revision) == ("start", 0)
+
+    async def test_of_two_claims_with_one_epoch_only_one_commits(self, desk: Desk) -> None:
+        """A lease lost with the server is granted again with the same epoch, perhaps to the same worker."""
+        (lost,) = await desk.claims(1)
+        again = replace(lost)
+        assert (await desk.committer.commit(lost, (keep("second"),))).applied
+        desk.active.add(again, desk._work())
+        assert not (await desk.committer.commit(again, (keep("second, once more"),))).applied
+        assert (await desk.hand.view(lost)).step == "second"
 
     async def test_each_commit_of_a_lost_flush_has_its_own_fate(self, desk: Desk) -> None:
         released, kept, again = await desk.claims(3)

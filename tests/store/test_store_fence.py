@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.status import Status
 from holdfast.store.base import Store
@@ -83,6 +84,47 @@ async def test_an_old_epoch_of_the_same_worker_is_fenced(hand: Hand, store: Stor
     assert new.epoch == old.epoch + 1
     assert is_fenced(await hand.commit(old, done()))
     await hand.apply(new, done())
+
+
+async def _behind(hand: Hand) -> tuple[ExecutionClaim, ExecutionClaim]:
+    """Two claims with one epoch, of which one knows the row's last commit.
+
+    So it is after a server has lost a lease that it had granted, and the same worker has picked the row again; or after
+    a failover that lost a commit.
+    """
+    claim = await hand.take(row("a"))
+    behind = replace(claim)
+    await hand.apply(claim, keep("second"))
+    return claim, behind
+
+
+@pytest.mark.parametrize("advance", OUTCOMES, ids=[advance.status for advance in OUTCOMES])
+@pytest.mark.parametrize("shape", ["alone", "plain", "mixed"])
+async def test_a_claim_that_does_not_know_the_last_commit_changes_nothing(
+    hand: Hand, advance: AdvanceExecution, shape: str
+) -> None:
+    claim, behind = await _behind(hand)
+    before = await hand.view("a")
+    if shape == "alone":
+        assert is_fenced(await hand.commit(behind, advance))
+    else:
+        other = await hand.take(row("b"))
+        beside: AdvanceExecution = keep("on") if shape == "plain" else park("signal")
+        flushed = await hand.flush(Commit(behind, (advance,)), Commit(other, (beside,)))
+        assert is_fenced(flushed.receipts[0])
+        assert flushed.receipts[1].applied
+    assert await hand.view("a") == before
+    await hand.apply(claim, done())
+
+
+async def test_a_transaction_that_does_not_know_the_last_commit_does_not_begin(hand: Hand, store: Store) -> None:
+    _, behind = await _behind(hand)
+
+    def begin(connection: object) -> None:
+        raise AssertionError("user code ran under a lost lease")
+
+    assert is_fenced(await store.transact(hand.name, behind, begin, lambda _: [keep("third")]))
+    assert (await hand.view("a")).step == "second"
 
 
 async def test_the_right_epoch_of_another_worker_is_fenced(hand: Hand, rival: Hand) -> None:

@@ -275,7 +275,9 @@ class Committer:
         again: list[Waiting] = []
         for commit, future in batch:
             row = held.get(id(commit))
-            if row is None:  # released by this very commit, or lost: either way it is no longer ours
+            # Released by this very commit, or lost: no longer ours. Or the store has lost commits that it had
+            # acknowledged (a failover): what the runner goes by is not in the ledger.
+            if row is None or row.revision < commit.claim.revision:
                 if not future.done():
                     future.set_result(FENCED)
                 continue

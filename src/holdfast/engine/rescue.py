@@ -45,10 +45,14 @@ class Rescue:
         )
         record = encode_error(error, kind="internal")
         # No progress: what the step was given must be there when it is resumed.
-        await self._commit(
-            claim,
-            AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt + 1, progress=False, error=record),
-        )
+        advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt + 1, progress=False, error=record)
+        if (await self._commit(claim, advance)).applied:
+            return
+        # It may have raised after a commit that it has not heard of.
+        (held,) = await self._store.reclaim(self._worker_id(), [claim])
+        if held is not None:
+            claim.epoch, claim.revision = held.epoch, held.revision
+            await self._commit(claim, advance)
 
     async def _give_back(self, claim: ExecutionClaim, error: StoreUnavailableError) -> None:
         """The store was away when the runner needed to read: nothing has happened, so it may be picked again."""

@@ -160,8 +160,12 @@ class Hand:
         """Every second time on this thread, where the store allows it: both ways are one contract."""
         self._flushes += 1
         if self._flushes % 2 and self.store.commits_inline:
-            return self.store.flush_now(self.name, commits)
-        return await self.store.flush(self.name, commits)
+            flushed = self.store.flush_now(self.name, commits)
+        else:
+            flushed = await self.store.flush(self.name, commits)
+        for commit, receipt in zip(commits, flushed.receipts, strict=True):
+            commit.claim.revision += receipt.applied
+        return flushed
 
     async def commit(self, claim: ExecutionClaim, *effects: Effect) -> Receipt:
         """One commit in a flush of its own."""

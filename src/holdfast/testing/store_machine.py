@@ -72,6 +72,7 @@ _outcome = st.builds(
     signal_name=_name,
     signal_dedup=_dedup,
     records=st.booleans(),
+    is_behind=st.sampled_from([False, False, False, False, False, False, False, True]),
 )
 
 # How often each happens. "nothing" comes first: what a failing history can do without becomes nothing.

@@ -205,7 +205,10 @@ class Model:
 
     def _flush_one(self, commits: list[tuple[int, int, Outcome]], targets: list[Row]) -> list[tuple[int, object]]:
         """One call: own rows, then children, then signals, then barriers, then the re-check of what parks."""
-        held = [(place, number, outcome, self._is_held(self.claims[number])) for place, number, outcome in commits]
+        held = [
+            (place, number, outcome, self._is_held(self.claims[number]) and not outcome.is_behind)
+            for place, number, outcome in commits
+        ]
         diverted = {number: self._advance_row(number, outcome) for _, number, outcome, is_held in held if is_held}
         children: dict[int, list[bool]] = {}
         for _, number, outcome, is_held in held:

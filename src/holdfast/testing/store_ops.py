@@ -67,6 +67,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     signal_name: str = "x"
     signal_dedup: str | None = None
     records: bool = False
+    is_behind: bool = False  # of a holder that does not know the row's last commit
 
 
 # "children" are in a barrier, as a machine's; those of a "call" report, as a workflow's.

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from holdfast.core.status import Status
 from holdfast.store.base import Store, handler_of
 from holdfast.store.effects import (
@@ -124,11 +126,13 @@ class World:
         for place, (number, outcome) in enumerate(op.commits):
             worker, claim = self.claims[number]
             children = list(child_specs(claim.promise, claim.next_child, number, outcome))
-            commit = Commit(claim, self._effects(claim, outcome, number, children))
+            effects = self._effects(claim, outcome, number, children)
+            commit = Commit(replace(claim, revision=claim.revision - 1) if outcome.is_behind else claim, effects)
             by_worker.setdefault(worker, []).append((place, commit, children))
         for worker, commits in by_worker.items():
             flushed = await self.store.flush(worker, [commit for _, commit, _ in commits])
-            for (place, _, children), receipt in zip(commits, flushed.receipts, strict=True):
+            for (place, commit, children), receipt in zip(commits, flushed.receipts, strict=True):
+                commit.claim.revision += receipt.applied
                 created = [child.created for child in receipt.children]
                 self.rows += [new for new, was in zip(children, created, strict=False) if was]
                 answers[place] = receipt.applied, receipt.status, receipt.cancel_requested, created

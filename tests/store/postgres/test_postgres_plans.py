@@ -75,6 +75,8 @@ class Watched:
     async def commit(self, commits: list[Commit]) -> None:
         call = build_call(commits)
         await self.call(call.block, "w1", *call.arguments)
+        for commit in commits:
+            commit.claim.revision += 1
 
     def nodes(self) -> Iterator[dict[str, Any]]:
         """Every node that ran, of every plan of the last call; an index's bitmap counts as the scan it serves."""

@@ -92,7 +92,7 @@ def kept_arguments(worker: str, commit: Commit) -> tuple[object, ...] | None:
         and not (write.attempt or write.delay or write.wait_children or has_columns(write))
     ):
         return None
-    return (worker, claim.row, claim.epoch, write.step, write.state, write.digest, *journal)
+    return (worker, claim.row, claim.epoch, claim.revision, write.step, write.state, write.digest, *journal)
 
 
 def has_columns(write: AdvanceExecution) -> bool:
@@ -148,6 +148,7 @@ def _own_columns(commits: Sequence[Commit]) -> list[Column]:
     return [
         [commit.claim.row for commit in commits],
         [commit.claim.epoch for commit in commits],
+        [commit.claim.revision for commit in commits],
         [write.status.value for write in writes],
         *(scattered(column, told_at, len(writes)) for column in columns),
         sparse([commit.claim.cancel_requested for commit in commits]),
@@ -183,6 +184,7 @@ def _one_row(commit: Commit) -> list[object]:
     return [
         claim.row,
         claim.epoch,
+        claim.revision,
         write.status.value,
         write.step,
         write.state,

@@ -64,7 +64,8 @@ class Transacting(Work):
     ) -> Flushed | None:
         async with connection.transaction():
             # The fence comes first, and its lock is kept: nobody can take the row over while user code runs.
-            if await connection.fetchval(self._sql["transact_fence"], claim.row, worker, claim.epoch) is None:
+            fence = (claim.row, worker, claim.epoch, claim.revision)
+            if await connection.fetchval(self._sql["transact_fence"], *fence) is None:
                 return None
             try:
                 async with connection.transaction():  # a savepoint: an error that the code swallowed shows here

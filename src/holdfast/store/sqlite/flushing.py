@@ -63,7 +63,7 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
         fence = fences.get(commit.claim.row)
         if id(commit) in written:
             batch.add_kept(commit, written[id(commit)])
-        elif fence is None or fence[1] != commit.claim.epoch:
+        elif fence is None or fence[1:3] != (commit.claim.epoch, commit.claim.revision):
             batch.receipts.append(Receipt(False))
         else:
             batch.add(commit, fence)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from msgspec.json import encode
+
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit
 from holdfast.store.flows import Collate
@@ -62,7 +64,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     """
     kept = Kept()
     segments: list[Row] = []
-    by_epoch: dict[int, list[int]] = {}
+    by_epoch: dict[int, dict[int, int]] = {}  # the revision of each row
     alike: dict[tuple[int, str | None], list[int]] = {}
     apart = OwnRows()
     for commit in commits:
@@ -81,9 +83,9 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
         kept.commits.append(commit)
         kept.receipts.append(receipt)
         if claim.epoch in by_epoch:
-            by_epoch[claim.epoch].append(row)
+            by_epoch[claim.epoch][row] = claim.revision
         else:
-            by_epoch[claim.epoch] = [row]
+            by_epoch[claim.epoch] = {row: claim.revision}
         if advance.status is _EXECUTING:
             kept.live[row] = receipt
         else:
@@ -92,8 +94,8 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
             alike.setdefault((added, advance.step), []).append(row)
         else:
             apart.add(advance.status, 0.0, advance, row, tx.now, added)
-    for epoch, rows in by_epoch.items():
-        if tx.db.execute(SQL["flush_held"], (json_ids(rows), worker, epoch)).fetchone()[0] != len(rows):
+    for epoch, known in by_epoch.items():
+        if tx.db.execute(SQL["flush_held"], (encode(known).decode(), worker, epoch)).fetchone()[0] != len(known):
             return None
     for (added, step), rows in alike.items():
         tx.db.execute(SQL["flush_keep_alike"], (step, added, tx.now, json_ids(rows)))
@@ -158,4 +160,4 @@ def _parameters(now: int, worker: str, commit: Commit) -> Row:
     advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]
     claim = commit.claim
     changes = (advance.step, advance.state, advance.attempt, advance.digest, _added(commit), now)
-    return (*changes, claim.row, worker, claim.epoch)
+    return (*changes, claim.row, worker, claim.epoch, claim.revision)

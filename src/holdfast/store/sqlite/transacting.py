@@ -30,7 +30,7 @@ def transact(
     effects_of: Callable[[Any], Sequence[Effect]],
 ) -> Receipt:
     fence = tx.db.execute(SQL["flush_fence"], (claim.row, worker)).fetchone()
-    if fence is None or fence[1] != claim.epoch:
+    if fence is None or fence[1:3] != (claim.epoch, claim.revision):
         return Receipt(False)
     tx.db.set_authorizer(_forbid_transactions)
     try:

@@ -10,8 +10,9 @@
 -- * Under a kept lease no indexed column changes, so the update stays inside its page (HOT).
 
 create or replace function {schema}.advance_1(
-  p_worker text, p_now timestamptz, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
-  p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
+  p_worker text, p_now timestamptz, p_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[],
+  p_step text[], p_state json[], p_attempt int[], p_replay boolean[], p_result json[], p_error json[],
+  p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
   p_digest text[], p_knows boolean[], p_added int[], p_pending int[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[],
@@ -25,15 +26,16 @@ begin
     update {schema}.executions e set
       {include advance_set}
     from unnest(
-      p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay, p_awaits,
+      p_id, p_epoch, p_revision, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay, p_awaits,
       p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_pending
     ) with ordinality as o(
-      id, epoch, status, step, state, attempt, replay, result, error, delay, awaits, wake_after, wake_at, digest, knows,
-      added, pending, ord
+      id, epoch, revision, status, step, state, attempt, replay, result, error, delay, awaits, wake_after, wake_at,
+      digest, knows, added, pending, ord
     )
     -- The fence (ruling E1): a row has a holder if and only if it is executing, by a constraint of the table. Written
     -- so that no index but the primary key fits: the one of held rows would cost what the worker holds, each time.
     where e.id = o.id and coalesce(e.locked_by, '') = p_worker and e.lease_epoch = o.epoch
+      and e.revision = o.revision
     returning o.ord::int, e.id, e.status::text, e.status::text <> o.status or e.cancel_requested as is_odd,
       e.cancel_requested, e.partition_key, e.status = 'runnable' and e.eligible_at <= p_now and not e.paused as is_due
   )

@@ -10,7 +10,7 @@
 -- for the lock, and its parts would not see each other's writes.
 
 create or replace function {schema}.flush_plain_1(
-  p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
+  p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
   p_digest text[], p_knows boolean[], p_added int[],
@@ -23,8 +23,8 @@ declare
   v record;
 begin
   select * into v from {schema}.advance_1(
-    p_worker, v_now, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
-    p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, '{}');
+    p_worker, v_now, p_id, p_epoch, p_revision, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error,
+    p_delay, p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, '{}');
   at := v_now;
   fenced := v.fenced;
   odd := v.odd;
@@ -48,7 +48,7 @@ end $$;
 -- Locks in the order of ids: own rows that come before the last of the parents together with these, the others by the
 -- update.
 create or replace function {schema}.flush_ends_1(
-  p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
+  p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
   p_digest text[], p_knows boolean[], p_added int[],
@@ -67,8 +67,8 @@ begin
   select f.fenced, f.odd, f.odd_status, f.odd_cancel, f.woke, f.inbox, f.inbox_count, f.at
     into fenced, odd, odd_status, odd_cancel, woke, inbox, inbox_count, at
     from {schema}.flush_plain_1(
-      p_worker, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay, p_awaits,
-      p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
+      p_worker, p_id, p_epoch, p_revision, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
+      p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
       p_journal_body) f;
   if fenced is not null then
     v_ended := array(
@@ -89,8 +89,8 @@ begin
 end $$;
 
 create or replace function {schema}.flush_one_1(
-  p_worker text, p_id bigint, p_epoch bigint, p_status text, p_step text, p_state json, p_attempt int, p_replay boolean,
-  p_result json, p_error json, p_delay double precision, p_digest text, p_knows boolean,
+  p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_status text, p_step text, p_state json,
+  p_attempt int, p_replay boolean, p_result json, p_error json, p_delay double precision, p_digest text, p_knows boolean,
   p_journal_first bigint, p_journal_count int, p_journal_body json, p_consumed bigint[],
   out status text, out cancel_requested boolean, out inbox int, out woke boolean, out at timestamptz
 ) language plpgsql as $$
@@ -107,7 +107,7 @@ begin
       null::double precision as wake_after, null::timestamptz as wake_at, p_digest as digest, p_knows as knows,
       p_journal_count as added, null::int as pending
   ) o
-  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch
+  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and e.revision = p_revision
   returning e.status::text, e.cancel_requested, e.partition_key,
     e.status = 'runnable' and e.eligible_at <= p_now and not e.paused
   into status, cancel_requested, v_key, woke;
@@ -149,7 +149,7 @@ end $$;
 
 -- No inbox in the answer: it was not written, and nothing is said about why.
 create or replace function {schema}.flush_kept_1(
-  p_worker text, p_id bigint, p_epoch bigint, p_step text, p_state json, p_digest text,
+  p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_step text, p_state json, p_digest text,
   p_journal_first bigint, p_journal_count int, p_journal_body json, out inbox int, out at timestamptz
 ) language plpgsql as $$
 begin
@@ -160,8 +160,8 @@ begin
     result = null, error = null, attempt = 0, crashes = 0, awaits = null, timed_out = false, children_ready = false,
     wake_at = null, revision = e.revision + 1, journal_length = e.journal_length + coalesce(p_journal_count, 0),
     updated_at = at
-  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and not e.paused
-    and not e.cancel_requested;
+  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and e.revision = p_revision
+    and not e.paused and not e.cancel_requested;
   if not found then
     return;
   end if;
@@ -173,7 +173,7 @@ begin
 end $$;
 
 create or replace function {schema}.flush_1(
-  p_worker text, p_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
+  p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
   p_digest text[], p_knows boolean[], p_added int[],
@@ -217,7 +217,8 @@ declare
 begin
   -- Every row that will be touched, in the order of ids.
   with locked as materialized (
-    select id, locked_by, lease_epoch, cancel_requested and not cleans_up as is_barred, barrier_round, unique_released
+    select id, locked_by, lease_epoch, revision, cancel_requested and not cleans_up as is_barred, barrier_round,
+      unique_released
     from {schema}.executions
     where id = any (
       p_id || p_parents || array(select id from {schema}.executions where promise = any (
@@ -225,8 +226,9 @@ begin
     order by id for update
   ), own as (
     select o.ord::int, o.status as asked, l.*
-    from unnest(p_id, p_epoch, p_status) with ordinality as o(id, epoch, status, ord)
+    from unnest(p_id, p_epoch, p_revision, p_status) with ordinality as o(id, epoch, revision, status, ord)
     left join locked l on l.id = o.id and l.locked_by = p_worker and l.lease_epoch = o.epoch
+      and l.revision = o.revision
   )
   select array_agg(ord) filter (where id is not null), array_agg(ord) filter (where id is null),
     coalesce(array_agg(ord) filter (
@@ -292,10 +294,10 @@ begin
     p_status[v_runnable[v_at]] := 'runnable';
   end loop;
 
-  -- An advance that lost its fence finds no row: its epoch is not the row's.
+  -- An advance that lost its fence finds no row: its epoch or its revision is not the row's.
   select * into v from {schema}.advance_1(
-    p_worker, v_now, p_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
-    p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, v_waits);
+    p_worker, v_now, p_id, p_epoch, p_revision, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error,
+    p_delay, p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, v_waits);
   woke := woke or v.woke or v.freed is not null;
   select array_agg(r.ord), array_agg(r.status), array_agg(r.cancel) into odd, odd_status, odd_cancel
   from (

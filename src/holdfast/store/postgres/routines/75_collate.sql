@@ -359,8 +359,8 @@ begin
 end $$;
 
 create or replace function {schema}.flush_flows_1(
-  p_worker text, p_own_id bigint[], p_epoch bigint[], p_status text[], p_step text[], p_state json[],
-  p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
+  p_worker text, p_own_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[],
+  p_state json[], p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_own_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
   p_digest text[], p_knows boolean[], p_added int[],
   p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
@@ -390,15 +390,15 @@ begin
     perform {schema}.flow_lock_1(p_own_id, p_jobs, p_ending);
   end if;
   select * into v from {schema}.flush_plain_1(
-    p_worker, p_own_id, p_epoch, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
+    p_worker, p_own_id, p_epoch, p_revision, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
     p_own_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
     p_journal_body);
   select * into w from {schema}.collate_1(
     p_own_id, v.fenced, p_open_ord, p_open_count, p_ord, p_job, p_activity, p_dimension, p_guid, p_wave, p_add, p_mark,
     p_guid_add, p_response, p_failure, p_settles, p_threshold, p_end_status, p_end_result, p_end_error, p_awaits,
     p_acknowledge, p_arrival_ord, p_arrival_activity, p_arrival_dimension, p_arrival_source, p_arrival_value,
-    p_arrival_needed, p_arrival_child, p_onward, p_child_ord, p_promise, p_kind, p_name, p_version, p_handler, p_first_step,
-    p_first_state, p_input_hash, p_queue, p_priority, p_partition_key, p_start_delay, p_at, p_unique_key,
+    p_arrival_needed, p_arrival_child, p_onward, p_child_ord, p_promise, p_kind, p_name, p_version, p_handler,
+    p_first_step, p_first_state, p_input_hash, p_queue, p_priority, p_partition_key, p_start_delay, p_at, p_unique_key,
     p_unique_scope, p_child_digest, p_attributes, p_paused, p_idempotency_key, p_reports, p_cleans_up, p_deadline,
     p_rank);
   fenced := v.fenced;

@@ -18,7 +18,7 @@ update {schema}.executions set successor = $1 where id = any (array(
   select id from {schema}.executions where promise = any (array[$2::bytea, $3::bytea]) order by id for update))
 
 -- name: transact_fence
-select id from {schema}.executions where id = $1 and locked_by = $2 and lease_epoch = $3 for update
+select id from {schema}.executions where id = $1 and locked_by = $2 and lease_epoch = $3 and revision = $4 for update
 
 -- name: definition_put
 insert into {schema}.definitions as d (name, version, kind, handler, step, queue, priority, parameters)
@@ -56,29 +56,29 @@ select * from {schema}.pick_1($1, $2, $3, $4, $5)
 
 -- name: flush_plain
 select * from {schema}.flush_plain_1(
-  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 
 -- name: flush_ends
 select * from {schema}.flush_ends_1(
-  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: flush_one
-select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 
 -- name: flush_kept
-select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9)
+select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: warm_flush
 select from {schema}.flush_one_1(
-  '', 0, 0, 'done', null, null, null, null, null, null, null, null, null, null, null, null, null);
-select from {schema}.flush_kept_1('', 0, 0, null, null, null, null, null, null)
+  '', 0, 0, 0, 'done', null, null, null, null, null, null, null, null, null, null, null, null, null);
+select from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, null, null, null)
 
 -- name: flush
 select * from {schema}.flush_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
   $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
   $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67, $68, $69, $70,
-  $71)
+  $71, $72)
 
 -- name: deliver
 select * from {schema}.deliver_1($1, $2, $3, $4)

@@ -26,11 +26,11 @@ set step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error =
     journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
--- `keeping`: how many of these rows are held, and neither cancelled nor paused.
+-- `keeping`: how many of these rows, by id with their revision, are held, and neither cancelled nor paused.
 -- name: flush_held
-select count(*) from executions
-where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ? and lease_epoch = ?
-  and cancel_requested = 0 and paused = 0;
+select count(*) from json_each(?1) known cross join executions e
+where e.id = cast(known.key as integer) and +e.status = 'executing' and +e.locked_by = ?2 and e.lease_epoch = ?3
+  and e.revision = known.value and e.cancel_requested = 0 and e.paused = 0;
 
 -- One kept lease, with its fence in the statement.
 -- name: flush_keep_one
@@ -38,7 +38,7 @@ update executions
 set step = coalesce(?, step), state = coalesce(?, state), error = null, attempt = ?, awaits = null,
     digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
     journal_length = journal_length + ?, updated_at = ?
-where id = ? and +status = 'executing' and +locked_by = ? and lease_epoch = ?
+where id = ? and +status = 'executing' and +locked_by = ? and lease_epoch = ? and revision = ?
   and cancel_requested = 0 and paused = 0;
 
 -- Kept leases of rows that change in nothing else.
