@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -20,6 +21,9 @@ import pytest_asyncio
 from holdfast.store.base import Store
 from holdfast.testing.audit import audit
 from holdfast.testing.stores import PostgresStores, SqliteStores, Stores
+
+if TYPE_CHECKING:
+    from holdfast.testing.kept import KeptConnections
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -34,6 +38,17 @@ def postgres_schemas(postgres_url: str) -> Iterator[str]:
     asyncio.run(PostgresStores.drop_all())
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kept_connections() -> AsyncIterator[KeptConnections]:
+    """What the tests of a file, which share a loop, give back and take again."""
+    from holdfast.testing.kept import KeptConnections
+
+    kept = KeptConnections()
+    kept.open()
+    yield kept
+    await kept.close()
+
+
 @pytest.fixture
 def make_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Stores]:
     """Unopened stores by the name of their backend; for tests that run a loop of their own."""
@@ -46,16 +61,30 @@ def make_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str
     return make
 
 
-@pytest_asyncio.fixture
-async def stores(backend: str, make_stores: Callable[[str], Stores]) -> AsyncIterator[Stores]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def stores(
+    backend: str, make_stores: Callable[[str], Stores], kept_connections: KeptConnections
+) -> AsyncIterator[Stores]:
+    before = asyncio.all_tasks()
     made = make_stores(backend)
+    if isinstance(made, PostgresStores):
+        made = PostgresStores(made.url, kept=kept_connections)
     try:
         await made.open()
         yield made
         faults = await audit(made.store)
     finally:
         await made.close()
+        await _end_tasks(asyncio.all_tasks() - before)
     assert not faults, "the test left a ledger that breaks the rules: " + "; ".join(faults)
+
+
+async def _end_tasks(left: set[asyncio.Task[Any]]) -> None:
+    """As the end of a loop of its own would end what a test left behind."""
+    tasks = left - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture

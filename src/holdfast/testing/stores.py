@@ -25,6 +25,10 @@ from holdfast.testing.clock import VirtualClock
 if TYPE_CHECKING:
     import asyncpg
 
+    from holdfast.testing.kept import KeptConnections
+
+_BESIDE = "beside the store"  # the connection that moves the clock and empties the ledger
+
 
 def legal_pairs() -> str:
     """`core.status.LEGAL` as a list of SQL rows."""
@@ -128,22 +132,31 @@ class PostgresStores(Stores):
     backend = "postgres"
     _prepared: set[tuple[str, str]] = set()  # noqa: RUF012 - what this process has made, whoever asks
 
-    def __init__(self, url: str, schema: str | None = None) -> None:
+    def __init__(self, url: str, schema: str | None = None, *, kept: KeptConnections | None = None) -> None:
+        """`kept`: connections that outlive this; they are those of others to open and close."""
+        from holdfast.testing.kept import KeptConnections
+
         self.url = url
         self.schema = schema or f"holdfast_test_{os.getpid()}"
+        self._kept = kept or KeptConnections()
+        self._ends_kept = kept is None
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         super().__init__()
 
     def _make(self) -> Store:
-        from holdfast.store.postgres import PostgresStore
+        from holdfast.testing.kept import KeepingStore
 
-        return PostgresStore(self.url, schema=self.schema)
+        return KeepingStore(self.url, schema=self.schema, kept=self._kept)
 
     async def open(self) -> None:
         import asyncpg
 
-        # A lock that a failed test left behind should be an error, not a hang.
-        self._connection = await asyncpg.connect(self.url, server_settings={"statement_timeout": "30s"})
+        if self._ends_kept:
+            self._kept.open()
+        self._connection = self._kept.take(_BESIDE)
+        if self._connection is None:
+            # A lock that a failed test left behind should be an error, not a hang.
+            self._connection = await asyncpg.connect(self.url, server_settings={"statement_timeout": "30s"})
         if (self.url, self.schema) not in self._prepared:
             await self._execute("drop")
             await self.store.open()
@@ -161,8 +174,10 @@ class PostgresStores(Stores):
     async def close(self) -> None:
         await super().close()
         if self._connection is not None:
-            await self._connection.close()
+            await self._kept.give_back(_BESIDE, self._connection)
             self._connection = None
+        if self._ends_kept:
+            await self._kept.close()
 
     @classmethod
     async def drop_all(cls) -> None:

@@ -42,8 +42,11 @@ class Ledger:
         self._schema = check_schema(schema)
         self._size = connections
         self._sql = _statements(schema)
-        self._connections = Connections(self._address, connections)
+        self._connections = self._make_connections()
         self._ears: list[PostgresEar] = []
+
+    def _make_connections(self) -> Connections:
+        return Connections(self._address, self._size)
 
     @property
     def url(self) -> str:
@@ -63,7 +66,7 @@ class Ledger:
 
     async def open(self) -> None:
         await self._connections.close()
-        self._connections = Connections(self._address, self._size)
+        self._connections = self._make_connections()
         try:
             async with self._connections.any("open the ledger") as connection:
                 await migrate(connection, self._schema)
