@@ -47,7 +47,7 @@ from holdfast.store.values import ExecutionClaim, Receipt
 log = logging.getLogger("holdfast.engine")
 
 BEGIN_SECONDS = 0.5  # for the first passes of the loops, which `start` waits for
-HEAD_START_SECONDS = 0.05  # for the first of what was picked, before the other loops begin
+HEAD_START_SECONDS = 0.05  # for the first of what was picked, before connections are warmed and the other loops begin
 
 Ended = Callable[[bytes, Status, str | None, str | None], None]
 
@@ -274,12 +274,11 @@ class Worker:
     async def _begin_loops(self) -> None:
         """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
 
-        What the picker finds has a head start: the others want connections too, and there are only so many processors.
+        What the picker finds has a head start, and that connection to itself; more are opened and warmed after it.
         Whoever takes long is not waited for.
         """
         give_up_at = self._loop.time() + BEGIN_SECONDS
-        self._picker.begin()
-        warming = self._loop.create_task(self._store.warm())
+        warming: asyncio.Task[None] | None = None
         try:
             for service in self._loops:
                 if self._is_draining:  # told to stop while it started
@@ -287,16 +286,19 @@ class Worker:
                 await service.start()
                 await service.first_pass(give_up_at - self._loop.time())
                 if service is self._picker:
-                    await asyncio.wait([warming], timeout=max(0.0, give_up_at - self._loop.time()))
                     if found := self._active.tasks():
                         await asyncio.wait(found, timeout=HEAD_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                    warming = self._loop.create_task(self._store.warm())
+                    await asyncio.wait([warming], timeout=max(0.0, give_up_at - self._loop.time()))
         finally:
-            warming.cancel()
-            await asyncio.wait([warming])  # not `await warming`: a cancel of this start would look like its own
-            if not warming.cancelled() and (error := warming.exception()) is not None:
-                log.warning(
-                    "the connections of %s could not be warmed, its first calls are slower: %s", self._id, error
-                )
+            if warming is not None:
+                await self._end_warming(warming)
+
+    async def _end_warming(self, warming: asyncio.Task[None]) -> None:
+        warming.cancel()
+        await asyncio.wait([warming])  # not `await warming`: a cancel of this start would look like its own
+        if not warming.cancelled() and (error := warming.exception()) is not None:
+            log.warning("the connections of %s could not be warmed, its first calls are slower: %s", self._id, error)
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Leave in good order. `drain_seconds=0` cancels what is at work at once."""

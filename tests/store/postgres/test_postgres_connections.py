@@ -216,6 +216,38 @@ async def test_warming_meets_no_locked_row_and_locks_none(postgres_url: str, sch
     await store.close()
 
 
+async def test_the_first_flush_takes_over_a_connection_that_is_idle_and_no_other_does(
+    postgres_url: str, schema: str
+) -> None:
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+    connections = store._connections
+    async with connections.any("look") as opened:
+        pass
+    async with connections.flush() as first:
+        assert first is opened
+        async with connections.any("look") as another:
+            assert another is not opened
+        async with connections.flush() as second:
+            assert second is not another
+    async with connections.flush() as again, connections.any("look") as still:
+        assert again is opened
+        assert still is another
+    await store.close()
+
+
+async def test_warming_leaves_the_connection_that_is_idle_to_others(postgres_url: str, schema: str) -> None:
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+    async with store._connections.any("look") as opened:
+        pass
+    await store.warm()
+    async with store._connections.flush() as warmed, store._connections.any("look") as still:
+        assert warmed is not opened
+        assert still is opened
+    await store.close()
+
+
 async def test_a_flush_waits_for_the_connection_that_is_being_warmed(postgres_url: str, schema: str) -> None:
     store = PostgresStore(postgres_url, schema=schema)
     await store.open()

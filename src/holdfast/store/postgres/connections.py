@@ -125,6 +125,7 @@ class Connections:
         self._slots = asyncio.Semaphore(max(1, size - self.flushes))
         self._flush_idle: list[Aged] = []
         self._flush_slots = asyncio.Semaphore(self.flushes)
+        self._has_flushed = False
         self._closed = False
 
     @property
@@ -135,11 +136,16 @@ class Connections:
         return Lent(self, doing, self._idle, self._slots)
 
     def flush(self) -> Lent:
+        if not self._has_flushed and self._idle:
+            # The first flush of a worker that found work as it started: to connect takes longer than to plan.
+            self._flush_idle.append(self._idle.pop())
+        self._has_flushed = True
         return Lent(self, "flush", self._flush_idle, self._flush_slots)
 
     @asynccontextmanager
     async def only_flush(self) -> AsyncIterator[Connection]:
-        """As `flush()`, with nobody opening another meanwhile: whoever wants one waits for this."""
+        """One of its own for flushes, while nobody opens a second: whoever wants to flush meanwhile waits for it."""
+        self._has_flushed = True
         async with AsyncExitStack() as stack:
             for _ in range(self.flushes - 1):
                 await stack.enter_async_context(self._flush_slots)
