@@ -246,6 +246,7 @@ def w7(given: Arguments) -> None:
 
 
 def role_resume(given: Arguments) -> None:
+    print(now(), flush=True)  # before it connects, as the other drivers do
     app = Absurd(given.url, queue_name=QUEUE)
 
     @app.register_task("resumable")
@@ -257,7 +258,6 @@ def role_resume(given: Arguments) -> None:
             time.sleep(600)
         return 1
 
-    print(now(), flush=True)
     app.start_worker(concurrency=1, poll_interval=given.poll_seconds, claim_timeout=LEASE_SECONDS)
 
 

@@ -271,10 +271,11 @@ async def asked_for_live(url: str) -> Any:
 def role_worker(given: Arguments) -> None:
     async def go() -> None:
         print(now(), flush=True)
-        app.use_store(given.url)
         async with app, app.worker(concurrency=given.in_flight):
             await asyncio.Event().wait()
 
+    app.use_store(given.url)  # which opens nothing, but loads the store's driver: a program does so as it is loaded
+    app.use_store(given.url)  # which opens nothing, but loads the store's driver: a program does so as it is loaded
     collect_seldom()  # as `holdfast worker` does
     run(go())
 
