@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache
 
 from holdfast.store.base import Ear
 from holdfast.store.postgres.connections import Address, Connections
@@ -13,7 +13,7 @@ from holdfast.store.sql import load_blocks
 from holdfast.store.values import Topic
 
 
-@cache
+@lru_cache(maxsize=16)  # not all: tests have a schema each
 def _statements(schema: str) -> Mapping[str, str]:
     """Once a process: an app looks at a URL before it opens it, and each heartbeat has a store of its own."""
     topics = ("work", "read", "records", "health", "watch", "batches", "flows")
