@@ -17,7 +17,7 @@ def region_of(promise: PromiseId) -> int:
 
 
 def test_ids_made_together_share_a_region_and_then_move_on() -> None:
-    regions = [region_of(fresh_id("checkout")) for _ in range(4 * _STAY)]
+    regions = [region_of(fresh_id()) for _ in range(4 * _STAY)]
     moves = [at for at in range(1, len(regions)) if regions[at] != regions[at - 1]]
     assert len(moves) in (3, 4)
     assert all(later - sooner == _STAY for sooner, later in itertools.pairwise(moves))
@@ -26,13 +26,13 @@ def test_ids_made_together_share_a_region_and_then_move_on() -> None:
 
 def test_no_two_are_alike_whoever_makes_them() -> None:
     with ThreadPoolExecutor(8) as threads:
-        made = list(threads.map(lambda _: [fresh_id("checkout") for _ in range(2_000)], range(8)))
+        made = list(threads.map(lambda _: [fresh_id() for _ in range(2_000)], range(8)))
     assert len({promise for several in made for promise in several}) == 16_000
 
 
 def test_short_ids_of_one_region_are_hardly_ever_alike() -> None:
     """Of the eight digits that people see, two and a half say the region."""
-    shorts = [fresh_id("checkout").short for _ in range(_STAY)]
+    shorts = [fresh_id().short for _ in range(_STAY)]
     assert len(set(shorts)) > 0.99 * _STAY
 
 
@@ -41,12 +41,12 @@ def test_a_forked_process_does_not_go_on_with_its_parents_ids() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover (another process)
-        os.write(writing, b"".join(fresh_id("checkout").to_bytes() for _ in range(10)))
+        os.write(writing, b"".join(fresh_id().to_bytes() for _ in range(10)))
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         theirs = pipe.read()
     os.waitpid(child, 0)
-    ours = {fresh_id("checkout").to_bytes() for _ in range(10)}
+    ours = {fresh_id().to_bytes() for _ in range(10)}
     assert len(theirs) == 320
     assert not ours & {theirs[at : at + 32] for at in range(0, 320, 32)}

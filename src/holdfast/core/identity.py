@@ -28,7 +28,6 @@ _SUCCESSOR_MARK = b"\xff\xff\xff\xff"
 _SUCCESSOR_BYTES = 3 * PATH_NUMBER_BYTES
 NAME_MAX_CHARS = 200
 KEY_MAX_CHARS = 512
-ENTROPY_MIN_BYTES = 16
 PREFIX_MIN_HEX = 4
 SHORT_HEX = 8
 REGIONS = 1 << 10  # the first bits of a fresh id, and so where it stands in an index
@@ -36,8 +35,6 @@ CANDIDATES_SHOWN = 5
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
 _ID_TEXT = re.compile(r"([0-9A-Fa-f]*)((?:\.[0-9]{1,10})*)")
-# No key has this length, so a fresh root never meets the root of a key that holds the same bytes.
-_FRESH_MARK = b"\xff" * 8
 # Above every id: only a root of 32 bytes 0xff could come near it, and SHA-256 is not going to give one.
 _ABOVE_ALL_IDS = b"\xff" * 64
 
@@ -105,14 +102,11 @@ class PromiseId:
         return cls._trusted(sha256(_hashed_name(name) + len(raw).to_bytes(8, "big") + raw).digest())
 
     @classmethod
-    def fresh(cls, name: str, entropy: bytes, region: int = 0) -> Self:
+    def fresh(cls, entropy: bytes, region: int = 0) -> Self:
         """The id of something started without a key, in one of `REGIONS`; the randomness is the caller's."""
-        if len(entropy) < ENTROPY_MIN_BYTES:
-            raise InvalidArgumentError(
-                f"a fresh id needs at least {ENTROPY_MIN_BYTES} random bytes, not {len(entropy)}"
-            )
-        root = sha256(_hashed_name(name) + _FRESH_MARK + entropy).digest()
-        return cls._trusted((region << 6 | root[1] & 63).to_bytes(2, "big") + root[2:])
+        if len(entropy) != ROOT_BYTES:
+            raise InvalidArgumentError(f"a fresh id is made of {ROOT_BYTES} random bytes, not of {len(entropy)}")
+        return cls._trusted((region << 6 | entropy[1] & 63).to_bytes(2, "big") + entropy[2:])
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:

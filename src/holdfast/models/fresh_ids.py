@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import os
 from itertools import count
+from random import Random
 from typing import Final
 
-from holdfast.core.identity import REGIONS, PromiseId
+from holdfast.core.identity import REGIONS, ROOT_BYTES, PromiseId
 
 _STAY: Final = 4_096  # ids in one region: many on each of its pages, and few enough for short ids to remain unlike
 _STRIDE: Final = 619  # from region to region; odd, so that all of them have their turn
-_SEED_BYTES: Final = 24
 
 _numbers = count()  # its `next` is one step for all threads
-_seed = b""
+_random: Final = Random()  # seeded by the system; each call is one step for all threads
+_first_region: Final = _random.randrange(REGIONS)
+os.register_at_fork(after_in_child=_random.seed)  # two processes must never go on with one seed
 
 
-def fresh_id(name: str) -> PromiseId:
-    """The id of one more execution of the definition `name`."""
-    number = next(_numbers)
-    region = (int.from_bytes(_seed[:4], "big") + number // _STAY * _STRIDE) % REGIONS
-    return PromiseId.fresh(name, _seed + number.to_bytes(8, "big"), region)
-
-
-def _take_seed() -> None:
-    global _seed
-    _seed = os.urandom(_SEED_BYTES)
-
-
-_take_seed()
-os.register_at_fork(after_in_child=_take_seed)  # two processes must never go on with one seed
+def fresh_id() -> PromiseId:
+    """The id of one more execution."""
+    region = (_first_region + next(_numbers) // _STAY * _STRIDE) % REGIONS
+    return PromiseId.fresh(_random.getrandbits(8 * ROOT_BYTES).to_bytes(ROOT_BYTES, "big"), region)

@@ -231,7 +231,7 @@ class Handle(Generic[ResultT]):
         """
         view = await self.describe()
         store = await self._connection.store()
-        promise = fresh_id(view.name)
+        promise = fresh_id()
         row, past = fork_at(view, await store.journal(view.promise), at, promise)
         await store.fork(row, past)
         return Handle(self._connection, promise, name=view.name, result=self._result_type)

@@ -30,7 +30,7 @@ class Starting:
         key = self._options.key
         chosen = key(value) if callable(key) else key
         if chosen is None:
-            return fresh_id(self._name), None
+            return fresh_id(), None
         return PromiseId.of(self._name, chosen), chosen
 
     async def _start_one(self, row: NewExecution) -> Handle[Any]:
