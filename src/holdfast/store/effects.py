@@ -1,8 +1,8 @@
 """Durable primitives as data: what a runner asks the store to commit.
 
 A `Commit` is a claim and a list of effects. It is applied whole, and only if the claim's fence still holds: the row
-is `executing`, locked by this worker, at this epoch (ruling E1), and at the revision that the claim knows, so that nobody
-writes from a memory that is not the ledger's. Everything in it rides on that guard.
+is `executing`, locked by this worker, at this epoch (ruling E1), and at the revision that the claim knows, so that
+nobody writes from a memory that is not the ledger's. Everything in it rides on that guard.
 """
 
 from __future__ import annotations
