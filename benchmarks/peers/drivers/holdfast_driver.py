@@ -275,7 +275,6 @@ def role_worker(given: Arguments) -> None:
             await asyncio.Event().wait()
 
     app.use_store(given.url)  # which opens nothing, but loads the store's driver: a program does so as it is loaded
-    app.use_store(given.url)  # which opens nothing, but loads the store's driver: a program does so as it is loaded
     collect_seldom()  # as `holdfast worker` does
     run(go())
 
