@@ -236,6 +236,22 @@ async def test_the_first_flush_takes_over_a_connection_that_is_idle_and_no_other
     await store.close()
 
 
+async def test_warming_picks_nothing_and_settles_no_key(postgres_url: str, schema: str, connect: Connect) -> None:
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+    await store.insert([row("a"), row("b", partition_key="k"), row("c", priority=5)])
+    other = await connect()
+    await other.execute(f"insert into {schema}.partition_locks (key, holder) values ('free', null)")
+    async with other.transaction():
+        await other.fetch(f"select from {schema}.executions for update")
+        await other.fetch(f"select from {schema}.partition_locks for update")
+        assert store._connections.has_idle
+        await asyncio.wait_for(store.warm(), 30)
+    assert await other.fetchval(f"select count(*) from {schema}.executions where status = 'runnable'") == 3
+    assert await other.fetchval(f"select count(*) from {schema}.partition_locks where holder is null") == 1
+    await store.close()
+
+
 async def test_warming_leaves_the_connection_that_is_idle_to_others(postgres_url: str, schema: str) -> None:
     store = PostgresStore(postgres_url, schema=schema)
     await store.open()

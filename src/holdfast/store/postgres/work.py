@@ -133,16 +133,16 @@ class Work(Ledger):
         if not self._address.pooled:  # else the next call may get another session
             await self._warm_flush()
             if self._connections.has_idle:  # else something is at work already, and one more would be in its way
-                await self._warm_reading()
+                await self._warm_picking()
 
     async def _warm_flush(self) -> None:
         async with self._connections.only_flush() as connection:
-            await connection.execute(
-                self._sql["warm_flush"]
-            )  # one request: its reply may have to wait for a long replay
+            # One request, of which the reply may have to wait for a long replay.
+            await connection.execute(self._sql["warm_flush"])
 
-    async def _warm_reading(self) -> None:
-        async with self._connections.any("read a journal") as connection:
+    async def _warm_picking(self) -> None:
+        async with self._connections.any("pick") as connection:
+            await connection.fetch(self._sql["pick"], "", [""], [1], [], 0)
             await connection.fetch(self._sql["journal_of"], b"")
 
     async def _flush_kept(self, worker: str, commit: Commit) -> Flushed | None:

@@ -1,6 +1,7 @@
 -- Lease rows of one queue that has one priority, no limit and no keys: most picks of most ledgers. The rest is in 40_pick.
 -- A connection analyses and plans each statement, and each expression, when it first comes to it; so a worker that has
--- just started waits for its first pick much less where there are few.
+-- just started waits for its first pick much less where there are few. And one that is idle plans them in advance: a pick
+-- of no rows goes through all of them, for whichever worker, and finds nothing.
 
 create or replace function {schema}.pick_1(
   p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int
@@ -17,10 +18,11 @@ declare
   v_is_limited boolean;
   v_is_unsettled boolean;
   v_ids bigint[];
+  v_is_trial boolean := p_limit = 0;
 begin
   -- A row must never be leased by a worker whose lease was taken away: the reaper waits for this lock, or we for it.
   perform from {schema}.workers w where w.id = p_worker for key share;
-  if not found then
+  if not found and not v_is_trial then
     next_due := -1;
     return next;
     return;
@@ -32,23 +34,23 @@ begin
     (select e.priority from {schema}.executions e
       where e.queue = v_queue and e.status = 'runnable' and not e.paused and e.partition_key is null
       order by e.queue, e.priority limit 1),
-    cardinality(p_queues) = 1 and v_plain > 0 and not exists (
+    cardinality(p_queues) = 1 and p_rooms[1] > 0 and not exists (
       select from {schema}.executions e
       where e.queue = v_queue and e.status = 'runnable' and not e.paused and not e.key_blocked
         and e.partition_key is not null)
   into v_is_limited, v_is_unsettled, v_priority, v_is_alone;
-  if v_is_limited or v_is_unsettled or not v_is_alone or (
+  if not v_is_trial and (v_is_limited or v_is_unsettled or not v_is_alone or (
     -- Another priority: a statement of its own, for which the first one is a bound of the index.
     select exists (
       select from {schema}.executions e
       where e.queue = v_queue and e.priority > v_priority and e.status = 'runnable' and not e.paused
         and e.partition_key is null)
-  ) then
+  )) then
     return query select * from {schema}.pick_widely_1(
       p_worker, p_queues, p_rooms, p_handlers, p_limit, v_now, v_is_limited, v_is_unsettled);
     return;
   end if;
-  if v_priority is not null then
+  if v_priority is not null or v_is_trial then
     v_ids := array({include scan_plain});
     -- A lease need not be on the disk before it is used. Commits reach it in their order, so whatever the holder commits
     -- takes the lease along; one that is lost with the server, with nothing after it, is granted again, and of its two
@@ -56,7 +58,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     return query
       {include lease_rows};
-    if cardinality(v_ids) < v_plain then
+    if cardinality(v_ids) < v_plain or v_is_trial then
       next_due := extract(epoch from (
         select e.eligible_at from {schema}.executions e
         where e.queue = v_queue and e.priority = v_priority and e.status = 'runnable' and not e.paused

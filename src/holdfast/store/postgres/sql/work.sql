@@ -71,7 +71,10 @@ select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9, 
 -- name: warm_flush
 select from {schema}.flush_one_1(
   '', 0, 0, 0, 'done', null, null, null, null, null, null, null, null, null, null, null, null, null);
-select from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, null, null, null)
+select from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, null, null, null);
+select from {schema}.journal limit 0;
+select from {schema}.signals limit 0;
+select from {schema}.signal_keys limit 0
 
 -- name: flush
 select * from {schema}.flush_1(
