@@ -125,9 +125,9 @@ async def test_a_hung_item_is_cut_off_by_its_timeout(rig: Rig) -> None:
 
 
 async def test_an_items_own_ticks_renew_its_lease_and_nothing_else_does(rig: Rig) -> None:
-    @rig.app.batch(retry=NO_RETRY, lease=0.2, concurrency=2)
+    @rig.app.batch(retry=NO_RETRY, lease=0.6, concurrency=2)
     async def work(ticks: bool) -> None:
-        for _ in range(8):
+        for _ in range(16):
             await asyncio.sleep(0.05)
             if ticks:
                 current().heartbeat()
