@@ -49,21 +49,24 @@ SURE_TYPES = (int, bool, str, type(None))
 class Codec(Generic[T]):
     """Writes and reads values of one annotation. Thread-safe; build it once (`codec_for` does)."""
 
-    __slots__ = ("_decode", "_encode", "_fill", "_sure_type", "annotation", "type_name")
+    __slots__ = ("_decode", "_encode", "_fill", "_of", "_sure_type", "annotation", "type_name")
 
-    def __init__(self, annotation: Any) -> None:
+    def __init__(self, annotation: Any, *, of: str | None = None) -> None:
+        """`of`: the function whose parameters these are, for errors to name it rather than a type."""
         if annotation is inspect.Parameter.empty:
             annotation = Any
         self.annotation = annotation
-        self.type_name = _annotation_name(annotation)
+        self._of = of
+        self.type_name = _annotation_name(annotation) if of is None else "its parameters"
         self._sure_type: type | None = annotation if annotation in SURE_TYPES else None
         try:
             self._encode = canonical if check_annotation(annotation) else ENCODER.encode
             self._decode = msgspec.json.Decoder(annotation, dec_hook=decode_hook).decode
             self._fill = filler_for(annotation)
         except Exception as error:  # msgspec refuses with TypeError, forward references with NameError.
+            subject = f"the type {self.type_name}" if of is None else f"the input of {of}"
             raise ConfigurationError(
-                f"the type {self.type_name} has no JSON form that can be read back: {error}. "
+                f"{subject} has no JSON form that can be read back: {error}. "
                 "Use a dataclass, msgspec.Struct, pydantic model or standard type; tag a union's classes"
             ) from error
 
@@ -102,8 +105,9 @@ class Codec(Generic[T]):
         except Exception:
             raw = self._encode_carefully(value)
         if max_bytes is not None and len(raw) > max_bytes:
+            subject = f"a value of type {self.type_name}" if self._of is None else self._subject(value)
             raise PayloadTooLargeError(
-                f"a value of type {self.type_name} takes {len(raw):,} bytes as JSON, over the limit of "
+                f"{subject} takes {len(raw):,} bytes as JSON, over the limit of "
                 f"{max_bytes:,}: store the data elsewhere and pass a reference to it, or raise the limit"
             )
         return raw
@@ -114,8 +118,9 @@ class Codec(Generic[T]):
             value: T = self._decode(text)
         except Exception as error:
             fault = codec_faults.from_validation(error)
+            stored = "stored JSON" if self._of is None else f"the stored input of {self._of}"
             raise DecodeError(
-                f"stored JSON does not fit {self.type_name} at {fault.path}: {fault.reason}. Give new fields "
+                f"{stored} does not fit {self.type_name} at {fault.path}: {fault.reason}. Give new fields "
                 "a default and keep old ones readable, or run the code that wrote it"
             ) from error
         if self._fill is not None:
@@ -125,6 +130,9 @@ class Codec(Generic[T]):
     def rewrite(self, text: str) -> str:
         """A stored text as today's annotation writes it; a new field's default is no change (ruling B17)."""
         return self._canonical(self.decode(text)).decode()
+
+    def _subject(self, value: T) -> str:
+        return f"a value of type {type(value).__qualname__}" if self._of is None else f"the input of {self._of}"
 
     def _canonical(self, value: T) -> bytes:
         try:
@@ -139,14 +147,14 @@ class Codec(Generic[T]):
         except Exception as error:
             fault = codec_faults.unencodable(value) or codec_faults.from_validation(error)
             raise EncodeError(
-                f"a value of type {type(value).__qualname__} cannot be written as {self.type_name}: "
+                f"{self._subject(value)} cannot be written as {self.type_name}: "
                 f"{fault.reason} (at {fault.path}). Pass data: a dataclass, a model, or JSON's own values"
             ) from error
 
     def _refuse_misfit(self, value: T, error: Exception) -> NoReturn:
         fault = codec_faults.non_finite(value) or codec_faults.from_validation(error)
         raise EncodeError(
-            f"a value of type {type(value).__qualname__} does not fit {self.type_name}: {fault.reason} "
+            f"{self._subject(value)} does not fit {self.type_name}: {fault.reason} "
             f"(at {fault.path}). Pass what the annotation says, or correct it"
         ) from error
 
@@ -157,7 +165,7 @@ class Codec(Generic[T]):
             fault = codec_faults.Fault("$", "the value is nested too deeply to be compared")
         if fault is not None:
             raise EncodeError(
-                f"a value of type {type(value).__qualname__} would not survive as {self.type_name}: "
+                f"{self._subject(value)} would not survive as {self.type_name}: "
                 f"{fault.reason} (at {fault.path}). Pass what the annotation says, or annotate what is meant"
             )
 

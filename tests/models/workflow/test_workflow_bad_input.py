@@ -13,7 +13,9 @@ from holdfast import App, Context, Promise, RetryPolicy, Status, TaskFailed
 from holdfast.core.errors import (
     CallNotAllowedError,
     ConfigurationError,
+    DecodeError,
     DefinitionError,
+    EncodeError,
     HoldfastError,
     InvalidArgumentError,
     PayloadError,
@@ -139,6 +141,28 @@ async def test_wrong_arguments_are_found_at_the_start_and_at_the_call(rig: Rig) 
     assert all("cannot be called like this" in line for line in seen)
 
 
+async def test_an_argument_that_does_not_fit_is_named_with_the_function_it_is_for(rig: Rig) -> None:
+    @rig.app.task(name="add")
+    async def add(first: int, second: int = 1) -> int:
+        return first + second
+
+    @rig.app.workflow(name="work")
+    async def work(ctx: Context, number: int) -> str:
+        with pytest.raises(EncodeError) as caught:
+            await add(1, second="two")  # type: ignore[arg-type]
+        return str(caught.value)
+
+    with pytest.raises(
+        EncodeError, match=r"the input of work does not fit its parameters: .*`int`.* \(at \$\.number\)"
+    ):
+        await work.start("one")  # type: ignore[arg-type]
+    told = await rig.result(await work.start(1))
+    assert told.startswith("the input of add does not fit its parameters: ")
+    assert "(at $.second)" in told
+    with pytest.raises(DecodeError, match=r"the stored input of work does not fit its parameters at \$\.number"):
+        work.signature.decode('{"number":"one"}')
+
+
 async def test_arguments_that_no_longer_decode_strand_the_run(rig: Rig) -> None:
     """The code changed under it; the right code can go on."""
 
@@ -214,7 +238,10 @@ async def test_an_argument_that_is_too_large_is_found_at_the_call(rig: Rig) -> N
             return str(error)
         return "no error"
 
-    assert "1,000" in await small.result(await work.start())
+    told = await small.result(await work.start())
+    assert "the input of " in told
+    assert "swallow takes 2,0" in told
+    assert "1,000" in told
     await small.close()
 
 

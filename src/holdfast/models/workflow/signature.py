@@ -46,7 +46,7 @@ class Signature:
         self.resources = tuple(resources)
         self._names = tuple(field[0] for field in fields)
         self._make: Callable[..., Any] = msgspec.defstruct("Input", fields)
-        self.codec: Codec[Any] = codec_for(self._make)
+        self.codec: Codec[Any] = Codec(self._make, of=where)
         types = [field[1] for field in fields]
         # Arguments of exactly these types are read as they were written; None if one of them may not be.
         self._sure_types = types if all(each in SURE_TYPES for each in types) else None
