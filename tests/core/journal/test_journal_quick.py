@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import msgspec
@@ -31,6 +31,8 @@ from holdfast.core.journal.events import (
     InvokeStarted,
     Ok,
     SignalWait,
+    TimerFired,
+    TimerScheduled,
 )
 from holdfast.core.journal.reading import read_events, read_step
 from holdfast.core.journal.stamp import Stamp
@@ -47,6 +49,7 @@ texts = st.sampled_from(['{"order":1}', '{"name":"wörk"}', "{}", '{"text":"a\\"
 values = st.sampled_from([b"1", b"null", '"ö"'.encode(), b'{"a":[1,2]}'])
 children = st.sampled_from([f"{ROOT}.{number}" for number in range(4)] + [f"{ROOT}.01", "elsewhere.0"])
 kinds: st.SearchStrategy[AwaitKind] = st.sampled_from(["Single", "Single", "Any", "All", "Signal"])
+durations = st.sampled_from([0.0, 0.000001, 1.0, 90.25, 86_400.0 * 365 * 200])
 operations = st.one_of(
     st.tuples(st.just("begin")),
     st.tuples(st.just("schedule"), texts),
@@ -56,6 +59,8 @@ operations = st.one_of(
     st.tuples(st.just("fail"), children, st.integers(0, 3)),
     st.tuples(st.just("wait"), st.lists(children, max_size=2).map(tuple), kinds),
     st.tuples(st.just("ran"), children, values),
+    st.tuples(st.just("sleep"), children, durations),
+    st.tuples(st.just("fire"), children),
     st.tuples(st.just("resume")),
     st.tuples(st.just("cancel")),
     st.tuples(st.just("finish")),
@@ -72,6 +77,17 @@ call = st.builds(
     texts,
     values,
 )
+sleep = st.builds(
+    lambda number, seconds, length: [
+        ("sleep", f"{ROOT}.{number}", seconds),
+        ("wait", (f"{ROOT}.{number}",), "Single"),
+        ("fire", f"{ROOT}.{number}"),
+        ("resume",),
+    ][:length],
+    st.integers(0, 2),
+    durations,
+    st.integers(1, 4),
+)
 call_at_once = st.builds(lambda begun, value: [*begun[:2], ("ran", begun[1][1][0], value)], call, values)
 call_cut_short = st.builds(lambda begun, length: begun[:length], call, st.integers(1, 4))
 # What comes next to a call that is under way.
@@ -82,7 +98,8 @@ near = st.one_of(
     st.builds(lambda number, kind: [("wait", (f"{ROOT}.{number}",), kind)], st.integers(0, 1), kinds),
 )
 histories = st.lists(
-    st.one_of(call, call_cut_short, near, call_at_once, operations.map(lambda operation: [operation])), max_size=12
+    st.one_of(call, call_cut_short, near, call_at_once, sleep, operations.map(lambda operation: [operation])),
+    max_size=12,
 )
 
 
@@ -120,6 +137,22 @@ def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, 
                 slowly.append(ExecutionResumed(slowly.length, stamp.moment))
 
             return lambda: quick.ran(quickly, begun, stamp, promise_id, value), ran
+        case ("sleep", str(promise_id), float(seconds)):
+            duration, fire_at = timedelta(seconds=seconds), Stamp(stamp.us + round(seconds * 1_000_000))
+            event = TimerScheduled(
+                promise_id=promise_id,
+                duration=duration,
+                fire_at=fire_at.moment,
+                fingerprint=MARK,
+                **when,  # type: ignore[arg-type]
+            )
+            return (
+                lambda: quick.sleep(quickly, stamp, promise_id, duration, fire_at, MARK),
+                lambda: slowly.append(event),
+            )
+        case ("fire", str(promise_id)):
+            event = TimerFired(promise_id=promise_id, **when)  # type: ignore[arg-type]
+            return lambda: quick.fire(quickly, stamp, promise_id), lambda: slowly.append(event)
         case ("resume",):
             event = ExecutionResumed(**when)  # type: ignore[arg-type]
             return lambda: quick.resume(quickly, stamp), lambda: slowly.append(event)

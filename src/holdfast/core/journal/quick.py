@@ -1,7 +1,8 @@
-"""The events of a run that just calls and awaits, written as text.
+"""The events of a run that just calls, sleeps and awaits, written as text.
 
 Nearly all events of most journals are these: ExecutionStarted; of each call InvokeScheduled, InvokeStarted,
-InvokeCompleted with a value, ExecutionAwaiting, ExecutionResumed; ExecutionCompleted. To make an object of each, check
+InvokeCompleted with a value, ExecutionAwaiting, ExecutionResumed; of each sleep TimerScheduled and TimerFired with the
+latter two; ExecutionCompleted. To make an object of each, check
 it in general and encode it was most of what a step of a workflow cost.
 
 Each function does what `Journal.append` does with the event of its name, where a look at the journal tells that every
@@ -12,12 +13,13 @@ same text, the same memory, the same refusals.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-from holdfast.core.journal.book import CALL, SETTLED, Call, Waiting
+from holdfast.core.journal.book import CALL, SETTLED, TIMER, Call, Waiting
 from holdfast.core.journal.events import (
     ExecutionAwaiting,
     ExecutionCompleted,
@@ -28,6 +30,8 @@ from holdfast.core.journal.events import (
     InvokeScheduled,
     InvokeStarted,
     Ok,
+    TimerFired,
+    TimerScheduled,
 )
 from holdfast.core.journal.fold import JournalStatus
 from holdfast.core.journal.journal import Journal
@@ -154,7 +158,8 @@ def wait(journal: Journal, stamp: Stamp, waiting: Waiting) -> None:
     """ExecutionAwaiting."""
     length, promise_id = journal.length, waiting.waiting_on[0] if waiting.waiting_on else ""
     is_single = waiting.kind == "Single" and len(waiting.waiting_on) == 1 and not waiting.signals
-    if not is_single or journal.status is not _RUNNING or promise_id not in journal.calls:
+    is_open = promise_id in journal.calls or _is_last_timer(journal, promise_id)
+    if not is_single or journal.status is not _RUNNING or not is_open:
         journal.append(
             ExecutionAwaiting(
                 sequence=length,
@@ -172,6 +177,53 @@ def wait(journal: Journal, stamp: Stamp, waiting: Waiting) -> None:
     journal.pending.append(
         f'{{"event":"ExecutionAwaiting","sequence":{length},"timestamp":"{stamp.text}","waiting_on":["{promise_id}"],'
         '"kind":"Single","signals":[],"v":1}'
+    )
+
+
+def _is_last_timer(journal: Journal, promise_id: str) -> bool:
+    """Whether this is a timer that has not fired, begun after everything else."""
+    flags = journal.flags
+    return bool(flags) and flags[-1] == TIMER and promise_id == f"{journal.prefix}{journal.next_child - 1}"
+
+
+def sleep(
+    journal: Journal, stamp: Stamp, promise_id: str, duration: timedelta, fire_at: Stamp, fingerprint: str
+) -> None:
+    """TimerScheduled."""
+    number, length = journal.next_child, journal.length
+    if journal.status is not _RUNNING or promise_id != f"{journal.prefix}{number}":
+        journal.append(
+            TimerScheduled(
+                sequence=length,
+                timestamp=stamp.moment,
+                promise_id=promise_id,
+                duration=duration,
+                fire_at=fire_at.moment,
+                fingerprint=fingerprint,
+            )
+        )
+        return
+    journal.next_child = number + 1
+    journal.flags.append(TIMER)
+    journal.words.append(0)
+    journal.length = length + 1
+    journal.pending.append(
+        f'{{"event":"TimerScheduled","sequence":{length},"timestamp":"{stamp.text}","promise_id":"{promise_id}",'
+        f'"duration":{msgspec.json.encode(duration).decode()},"fire_at":"{fire_at.text}",'
+        f'"fingerprint":"{fingerprint}","v":1}}'
+    )
+
+
+def fire(journal: Journal, stamp: Stamp, promise_id: str) -> None:
+    """TimerFired."""
+    index, length = journal.find(promise_id), journal.length
+    if index < 0 or journal.flags[index] != TIMER or not journal.is_open:
+        journal.append(TimerFired(sequence=length, timestamp=stamp.moment, promise_id=promise_id))
+        return
+    journal.settle(promise_id, index)
+    journal.length = length + 1
+    journal.pending.append(
+        f'{{"event":"TimerFired","sequence":{length},"timestamp":"{stamp.text}","promise_id":"{promise_id}","v":1}}'
     )
 
 

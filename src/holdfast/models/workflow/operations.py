@@ -29,8 +29,8 @@ from holdfast.core.journal.events import (
     RandomGenerated,
     SignalWait,
     TimeRecorded,
-    TimerScheduled,
 )
+from holdfast.core.journal.stamp import stamp_at
 from holdfast.models.workflow.callee import Callee, forgive
 from holdfast.models.workflow.control_flow import CURRENT, Cancelled, Diverged, Evicted
 from holdfast.models.workflow.divergence import describe
@@ -193,15 +193,7 @@ class Operations(Past):
         if is_recorded:
             return promise_id
         fire_at_us = self.now_us + round(seconds * 1_000_000)
-        self.append(
-            TimerScheduled(
-                promise_id=promise_id,
-                duration=timedelta(seconds=seconds),
-                fire_at=to_datetime(fire_at_us),
-                fingerprint=mark,
-                **self._event(),
-            )
-        )
+        quick.sleep(self.journal, self.stamp, promise_id, timedelta(seconds=seconds), stamp_at(fire_at_us), mark)
         self.timers = self.timers or {}
         self.timers[promise_id] = fire_at_us
         self.decided = True

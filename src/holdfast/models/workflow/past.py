@@ -25,7 +25,6 @@ from holdfast.core.journal.events import (
     Result,
     SignalDelivered,
     SignalReceived,
-    TimerFired,
 )
 from holdfast.core.journal.stamp import Stamp
 from holdfast.models.workflow.learning import FIRED, take_in
@@ -155,7 +154,7 @@ class Past:
         for _, promise_id in due:
             del self.timers[promise_id]
             self.settled[promise_id] = Settled(self.journal.length, FIRED)
-            self.append(TimerFired(promise_id=promise_id, **self._event()))
+            quick.fire(self.journal, self.stamp, promise_id)
             self.decided = True
 
     def started(self, call: OpenCall) -> None:

@@ -163,6 +163,11 @@ class Run(Lane):
         session = self._session
         wait = session.wait
         assert wait is not None
+        if wait.kind == "Single" and not session.open_calls:  # a sleep
+            due_us = session.timers.get(wait.waiting_on[0])
+            if due_us is not None:
+                await self._commit(Status.AWAITING_PROMISE, awaits=(), wake_at_us=due_us)
+                return
         names = tuple(sorted({s.signal_name for s in wait.signals if s.promise_id not in session.settled}))
         unsettled = [promise_id for promise_id in wait.waiting_on if promise_id not in session.settled]
         remote = sum(1 for promise_id in unsettled if self._is_remote(promise_id))
