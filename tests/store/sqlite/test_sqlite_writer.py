@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from holdfast.core.crashpoints import set_hook
+from holdfast.core.errors import StoreError
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit
 from holdfast.store.sqlite import SqliteStore, picking, writer
@@ -68,6 +69,72 @@ async def test_slow_commits_go_to_the_thread_and_quick_ones_come_back(
     timed(0.00001)
     for n in range(50):
         await sqlite.insert([row(f"quick{n}")])
+    assert sqlite.commits_inline
+
+
+async def test_a_commit_of_many_rows_may_take_longer(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = itertools.count()
+    monkeypatch.setattr(writer, "perf_counter", lambda: next(moments) * 0.004)
+    for n in range(5):
+        await sqlite.insert([row(f"{n}-{m}") for m in range(1_000)])
+    assert sqlite.commits_inline
+
+
+async def test_a_small_write_waits_for_the_thread_and_then_stays_out_of_it(sqlite: SqliteStore) -> None:
+    """Or a flush behind a pick, and a pick behind that flush, would keep the thread busy for ever."""
+    begun, go_on = threading.Event(), threading.Event()
+    ran_in: list[int] = []
+
+    def slow(_: Tx) -> None:
+        begun.set()
+        assert go_on.wait(10)
+
+    slow_write = asyncio.ensure_future(sqlite._write(None, slow))
+    await asyncio.to_thread(begun.wait, 10)
+    small = asyncio.ensure_future(sqlite._write(None, lambda _: ran_in.append(threading.get_ident()), is_small=True))
+    await asyncio.sleep(0)
+    assert not ran_in
+    go_on.set()
+    await asyncio.gather(slow_write, small)
+    assert ran_in == [threading.get_ident()]
+
+
+async def test_a_small_write_that_waited_for_a_store_that_closed_is_refused(stores: Stores) -> None:
+    other = stores.store.sibling()
+    assert isinstance(other, SqliteStore)
+    await other.open()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Tx) -> None:
+        begun.set()
+        assert go_on.wait(10)
+
+    slow_write = asyncio.ensure_future(other._write(None, slow))
+    await asyncio.to_thread(begun.wait, 10)
+    small = asyncio.ensure_future(other.insert([row("late")]))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(other.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(StoreError, match="not open"):
+        await small
+    await asyncio.gather(slow_write, closing)
+
+
+async def test_a_write_that_is_cancelled_before_its_turn_keeps_no_other_out(sqlite: SqliteStore) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Tx) -> None:
+        begun.set()
+        assert go_on.wait(10)
+
+    slow_write = asyncio.ensure_future(sqlite._write(None, slow))
+    await asyncio.to_thread(begun.wait, 10)
+    behind = asyncio.ensure_future(sqlite._write(None, lambda _: None))
+    await asyncio.sleep(0)
+    behind.cancel()
+    go_on.set()
+    await asyncio.wait((slow_write, behind))
     assert sqlite.commits_inline
 
 

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 
@@ -39,13 +40,17 @@ class WriterLock:
                 f"the lock file {self._path} cannot be opened ({error.strerror}): its folder must exist and be writable"
             ) from error
 
-    def acquire(self) -> None:
+    def acquire(self) -> float:
+        """How many seconds that took because another held it."""
         if _flock is None or self._fd is None:
-            return
+            return 0.0
         try:
             _flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            began = perf_counter()
             self._wait(self._fd)
+            return perf_counter() - began
+        return 0.0
 
     def release(self) -> None:
         if _flock is not None and self._fd is not None:

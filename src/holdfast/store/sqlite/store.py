@@ -80,6 +80,7 @@ from holdfast.store.watching import COUNT_BOUND, FEED_STATUSES, Feed, Pace, Tall
 T = TypeVar("T")
 
 _SMALL_ROWS: Final = 8  # a write of so few rows is little beside its commit
+_MANY_ROWS: Final = 200  # statements on more of them would stall the event loop
 
 
 class SystemClock:
@@ -154,13 +155,12 @@ class SqliteStore(Flowing):
         return self._clock.now_us()
 
     async def _write(self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False) -> T:
-        """One transaction: in the writer thread, or here if it is small and commits are quick."""
-        writer = self._opened()
-        if is_small and writer.is_quick:
-            result = writer.run_now(point, work)
+        """One transaction: here if it is small and commits are quick, else in the writer thread."""
+        if is_small and await self._opened().quick():
+            result = self._opened().run_now(point, work)
             await asyncio.sleep(0)  # a caller in a loop must not keep others from running
             return result
-        return await writer.run(point, work)
+        return await self._opened().run(point, work)
 
     async def _read(self, work: Callable[[reading.Db], T]) -> T:
         return await self._opened_readers().run(work)
@@ -226,13 +226,13 @@ class SqliteStore(Flowing):
     async def pick(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> Picked:
         order = picking.PickOrder(worker, queues, handlers, limit)
         while True:
-            picked, more = await self._write("pick", order.run, is_small=min(limit, self._last_picked) <= _SMALL_ROWS)
+            picked, more = await self._write("pick", order.run, is_small=min(limit, self._last_picked) <= _MANY_ROWS)
             self._last_picked = len(picked.claims)
             if not more:
                 return picked
 
     async def flush(self, worker: str, commits: Sequence[Commit]) -> Flushed:
-        return await self._write("flush", lambda tx: flushing.flush(tx, worker, commits))
+        return await self._write("flush", lambda tx: flushing.flush(tx, worker, commits), is_small=True)
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         return self._opened().run_now("flush", lambda tx: flushing.flush(tx, worker, commits))

@@ -1,7 +1,8 @@
 """The one writer of a store: its connection, its thread, and the transaction around every write.
 
-A write runs in the writer thread, or inline on the caller's thread where commits are fast enough; a gate keeps the
-two apart. Across processes the writers queue on `lock.WriterLock`.
+A write runs inline on the caller's thread where commits are fast enough, or in the writer thread; a gate keeps the two
+apart. Inline is the rule: a loop and a thread that both want Python's lock take turns, so that the thread brings little
+but its own cost. Across processes the writers queue on `lock.WriterLock`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
@@ -23,9 +24,12 @@ from holdfast.store.sqlite.lock import WriterLock
 
 T = TypeVar("T")
 
-INLINE_SECONDS: Final = 0.001  # a commit that takes longer than this would stall the event loop
+# How long a commit may stall the event loop: a moment, and for each row that it writes a part of what the loop's own
+# work on that row takes anyway.
+INLINE_SECONDS: Final = 0.001
+INLINE_ROW_SECONDS: Final = 0.00001
 _SMOOTHING: Final = 0.2
-_SAMPLE_MAX_SECONDS: Final = 0.010  # one slow commit must not banish inline commits for long
+_STALL_MOST: Final = 10.0  # one slow commit must not banish inline commits for long
 
 
 class Tx:
@@ -53,9 +57,9 @@ class Writer:
         self._clock = clock
         self._announce = announce
         self._gate = threading.Lock()
-        self._submitted = 0  # counted by the loop's thread alone
-        self._finished = 0  # counted by the writer thread alone
-        self._commit_seconds = 0.0
+        self._queued: set[Future[Any]] = set()  # what was handed to the thread and is not done
+        self._last: asyncio.Future[Any] | None = None  # of these the last
+        self._stall = 0.0  # how long commits have taken of late, as a share of how long they may
         self._lock = WriterLock(path, busy_seconds)
         try:
             self.db = connect(path, busy_seconds)
@@ -67,7 +71,14 @@ class Writer:
     @property
     def is_quick(self) -> bool:
         """Whether a write may run on the event loop's thread just now."""
-        return self._commit_seconds < INLINE_SECONDS and self._submitted == self._finished and not self._gate.locked()
+        return self._stall < 1.0 and not self._queued and not self._gate.locked()
+
+    async def quick(self) -> bool:
+        """The same after what was handed to the thread so far: whatever followed into the thread would keep it busy."""
+        last = self._last
+        if self._stall < 1.0 and last is not None and not last.done():
+            await asyncio.wait((last,))
+        return self.is_quick
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
@@ -77,27 +88,22 @@ class Writer:
 
     async def run(self, point: str | None, work: Callable[[Tx], T]) -> T:
         """One write transaction in the writer thread. Cancelling the caller does not undo it."""
-        loop = asyncio.get_running_loop()
         try:
-            future = loop.run_in_executor(self._thread, self._run_queued, point, work)
+            queued = self._thread.submit(self.run_now, point, work)
         except RuntimeError as error:
             raise StoreError(f"the store on {self._path} is closed: open it again") from error
-        self._submitted += 1
+        self._queued.add(queued)
+        queued.add_done_callback(self._queued.discard)  # also of one that is cancelled before its turn
+        future: asyncio.Future[T] = asyncio.wrap_future(queued)
+        self._last = future
         return await future
-
-    def _run_queued(self, point: str | None, work: Callable[[Tx], T]) -> T:
-        try:
-            return self.run_now(point, work)
-        finally:
-            self._finished += 1
 
     def run_now(self, point: str | None, work: Callable[[Tx], T]) -> T:
         """One write transaction on the calling thread."""
-        begun = perf_counter()
         with self._gate:
-            self._lock.acquire()
+            waited = self._lock.acquire()
             try:
-                result, wake = self._transact(begun, point, work)
+                result, wake = self._transact(waited, point, work)
             except sqlite3.Error as error:
                 raise explain(self._path, error) from error
             finally:
@@ -109,13 +115,12 @@ class Writer:
         return result
 
     def _transact(
-        self, begun: float, point: str | None, work: Callable[[Tx], T]
+        self, waited: float, point: str | None, work: Callable[[Tx], T]
     ) -> tuple[T, Callable[[], None] | None]:
         db = self.db
         db.execute("begin immediate")
         try:
             changes = db.total_changes
-            waited = perf_counter() - begun
             tx = Tx(db, self._clock.now_us())
             result = work(tx)
             wake = self._announce(tx) if tx.work or tx.ended else None
@@ -127,7 +132,9 @@ class Writer:
             if db.in_transaction:
                 db.execute("rollback")
             raise
-        if db.total_changes != changes:
-            sample = min(waited + perf_counter() - committing, _SAMPLE_MAX_SECONDS)
-            self._commit_seconds += _SMOOTHING * (sample - self._commit_seconds)
+        changes = db.total_changes - changes
+        if changes:
+            took, may_take = perf_counter() - committing, INLINE_SECONDS + changes * INLINE_ROW_SECONDS
+            sample = min(waited / INLINE_SECONDS + took / may_take, _STALL_MOST)
+            self._stall += _SMOOTHING * (sample - self._stall)
         return result, wake
