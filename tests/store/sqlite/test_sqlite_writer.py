@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
 
 import pytest
@@ -136,6 +137,21 @@ async def test_a_write_that_is_cancelled_before_its_turn_keeps_no_other_out(sqli
     go_on.set()
     await asyncio.wait((slow_write, behind))
     assert sqlite.commits_inline
+
+
+async def test_threads_switch_more_often_while_many_rows_are_written(sqlite: SqliteStore) -> None:
+    usual = sys.getswitchinterval()
+    seen: list[float] = []
+    set_hook(lambda _: seen.append(sys.getswitchinterval()))
+    try:
+        some, more = ([row(f"{part}-{n}") for n in range(300)] for part in "ab")
+        await asyncio.gather(sqlite.insert(some), sqlite.insert(more))
+        await sqlite.insert([row("one")])
+    finally:
+        set_hook(None)
+    assert len(seen) == 6
+    assert all(seconds < usual for seconds in seen[:4])
+    assert [*seen[4:], sys.getswitchinterval()] == [usual] * 3
 
 
 async def test_a_transaction_that_writes_nothing_says_nothing_of_commits(

@@ -46,7 +46,7 @@ from holdfast.store.sqlite.flowing import Flowing
 from holdfast.store.sqlite.migrate import migrate
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.wake import Announcer, SqliteEar
-from holdfast.store.sqlite.writer import Tx, Writer
+from holdfast.store.sqlite.writer import Tx, Writer, often_switching
 from holdfast.store.values import (
     Definition,
     Delivery,
@@ -184,6 +184,9 @@ class SqliteStore(Flowing):
     # ------------------------------------------------------------------ starting
 
     async def insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
+        if len(rows) > _MANY_ROWS:
+            with often_switching:  # the caller may be making the next ones ready
+                return await self._write("insert", lambda tx: inserting.insert(tx, rows))
         return await self._write("insert", lambda tx: inserting.insert(tx, rows), is_small=len(rows) <= _SMALL_ROWS)
 
     async def insert_with(self, connection: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
