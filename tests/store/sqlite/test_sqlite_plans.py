@@ -125,6 +125,12 @@ def test_an_index_gives_the_order(ledger: sqlite3.Connection, name: str) -> None
     assert not any("TEMP B-TREE" in line and "ORDER" in line for line in found)
 
 
+def test_a_list_of_due_rows_is_in_the_order_of_the_index(ledger: sqlite3.Connection) -> None:
+    found = plan(ledger, "pick_due_ids")
+    assert IN_ORDER["pick_due"] in found
+    assert not any("TEMP B-TREE" in line for line in found)
+
+
 @pytest.mark.parametrize("name", ["flush_keep", "flush_keep_one", "flush_replay_keep"])
 def test_a_kept_lease_touches_no_index(ledger: sqlite3.Connection, name: str) -> None:
     """Ruling E11: the row is rewritten, nothing else."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Receipt
@@ -14,7 +15,7 @@ def count(tx: Tx, live: Mapping[int, Receipt]) -> None:
     if len(live) == 1:
         ((row, receipt),) = live.items()
         receipt.inbox_count = tx.db.execute(SQL["inbox_count"], (row,)).fetchone()[0]
-    elif live:
+    elif live and are_used(tx)[0]:
         for row, found in tx.db.execute(SQL["inbox_counts"], (json_ids(live),)):
             live[row].inbox_count = found
 
@@ -32,6 +33,15 @@ def clear(tx: Tx, rows: Sequence[int]) -> None:
         tx.db.execute(SQL["inbox_clear_one"], (rows[0],))
         tx.db.execute(SQL["inbox_clear_keys_one"], (rows[0],))
         return
+    has_signals, has_keys = are_used(tx)
     ids = json_ids(rows)
-    tx.db.execute(SQL["inbox_clear"], (ids,))
-    tx.db.execute(SQL["inbox_clear_keys"], (ids,))
+    if has_signals:
+        tx.db.execute(SQL["inbox_clear"], (ids,))
+    if has_keys:
+        tx.db.execute(SQL["inbox_clear_keys"], (ids,))
+
+
+def are_used(tx: Tx) -> Row:
+    """Whether there is any signal, and any remembered key; most ledgers have none most of the time."""
+    found: Row = tx.db.execute(SQL["inbox_any"]).fetchone()
+    return found

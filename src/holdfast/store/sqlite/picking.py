@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.core.clock import MICROSECONDS
-from holdfast.store.sqlite import keys, limits
+from holdfast.store.sqlite import inboxes, keys, limits
 from holdfast.store.sqlite.rows import Row, claim_of, inboxes_of
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
@@ -36,15 +36,41 @@ class PickOrder:
             return Picked([], worker_lost=True), False
         taken = Counter(claim.queue for claim in self._claims)
         rooms = limits.rooms(tx, [QueueRoom(queue.name, queue.room - taken[queue.name]) for queue in self._queues])
-        chosen, blocked, keyed, more = _choose(tx, rooms, self._handlers, self._limit - len(self._claims))
-        keys.take(tx, keyed)
-        keys.block(tx, blocked)
+        limit = self._limit - len(self._claims)
+        chosen, more = _choose_plain(tx, rooms, self._handlers, limit), False
+        if chosen is None:
+            rows, blocked, keyed, more = _choose(tx, rooms, self._handlers, limit)
+            keys.take(tx, keyed)
+            keys.block(tx, blocked)
+            chosen = json_ids(rows) if rows else ""
         claims = _lease(tx, self._worker, chosen)
         limits.spend(tx, rooms, claims)
         self._claims += claims
         if more or len(self._claims) >= self._limit:
             return Picked(self._claims), more
         return Picked(self._claims, _next_due_seconds(tx, rooms)), False
+
+
+def _choose_plain(tx: Tx, rooms: limits.Rooms, handlers: Sequence[int], limit: int) -> str | None:
+    """The rows to lease, as a JSON array, where they are of one queue and none of them has a key; else None."""
+    open_queues = [queue for queue, left in rooms.left.items() if left > 0]
+    if limit <= 0 or not open_queues:
+        return ""
+    if len(open_queues) > 1:
+        return None
+    (queue,) = open_queues
+    room = min(limit, rooms.left[queue])
+    known, found = json_ids(handlers), []
+    for priority in priorities(tx.db, queue):
+        count, keyed, ids = tx.db.execute(SQL["pick_due_ids"], (queue, priority, tx.now, known, room)).fetchone()
+        if keyed:
+            return None
+        if count:
+            found.append(ids)
+            room -= count
+            if not room:
+                break
+    return f"[{','.join(found)}]" if found else ""
 
 
 def _choose(
@@ -57,8 +83,6 @@ def _choose(
     taken: list[tuple[str, int]] = []
     behind: set[str] = set()  # keys that are held: their rows are blocked
     waiting: set[str] = set()  # keys whose head no code here can run: their rows stay as they are
-    if limit <= 0:
-        return chosen, blocked, taken, False
     for _, _, row, handler, key, queue in _due_rows(tx, rooms, json_ids(known)):
         if key is not None:
             if key not in behind and key not in waiting and keys.is_taken(tx, key):
@@ -105,19 +129,18 @@ def priorities(db: sqlite3.Connection, queue: str) -> Iterator[int]:
         yield priority
 
 
-def _lease(tx: Tx, worker: str, chosen: Sequence[int]) -> list[ExecutionClaim]:
-    if not chosen:
+def _lease(tx: Tx, worker: str, ids: str) -> list[ExecutionClaim]:
+    if not ids:
         return []
-    ids = json_ids(chosen)
     tx.db.execute(SQL["pick_lease"], (worker, tx.now, tx.now, ids))
     return claims_of(tx, worker, ids)
 
 
 def claims_of(tx: Tx, worker: str, ids: str) -> list[ExecutionClaim]:
     """The claims of those of the rows that the worker holds, with their inboxes."""
-    inboxes = inboxes_of(tx.db.execute(SQL["pick_inboxes"], (ids,)).fetchall())
+    found = inboxes_of(tx.db.execute(SQL["pick_inboxes"], (ids,)).fetchall()) if inboxes.are_used(tx)[0] else {}
     held = tx.db.execute(SQL["pick_claims"], (ids, worker)).fetchall()
-    return [claim_of(row, inboxes.get(row[0], ()), tx.now) for row in held]
+    return [claim_of(row, found.get(row[0], ()), tx.now) for row in held]
 
 
 def _next_due_seconds(tx: Tx, rooms: limits.Rooms) -> float | None:

@@ -233,5 +233,9 @@ delete from signal_keys where target_id = ?;
 -- name: inbox_count
 select count(*) from signals where target_id = ?;
 
+-- Whether there is anything in any inbox, and any key that is remembered.
+-- name: inbox_any
+select exists (select 1 from signals), exists (select 1 from signal_keys);
+
 -- name: inbox_counts
 select target_id, count(*) from signals where target_id in (select value from json_each(?)) group by target_id;

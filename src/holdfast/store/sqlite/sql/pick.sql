@@ -12,6 +12,15 @@ where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ? and p
   and (handler in (select value from json_each(?)) or partition_key is not null)
 order by eligible_at, id;
 
+-- The first of these rows as one list, so that Python does not handle each of them; where one has a key, it must.
+-- name: pick_due_ids
+select count(*), count(partition_key), group_concat(id) from (
+  select id, partition_key from executions
+  where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ? and priority = ? and eligible_at <= ?
+    and (handler in (select value from json_each(?)) or partition_key is not null)
+  order by eligible_at, id limit ?
+);
+
 -- name: pick_next_due
 select eligible_at from executions
 where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ? and priority = ? and eligible_at > ?
