@@ -1,4 +1,4 @@
-"""Connections that are kept from one test to the next: whose they are, and which are not kept."""
+"""Connections that are kept from one test to the next: whose they are, which are not kept, and what they leave."""
 
 from __future__ import annotations
 
@@ -59,6 +59,19 @@ async def test_what_is_closed_or_in_a_transaction_or_of_another_loop_is_not_kept
     await kept.give_back("kind", good)
     await kept.close()
     assert good.is_closed()
+    await stores.close()
+
+
+async def test_settling_waits_for_what_another_session_has_begun(postgres_schemas: str) -> None:
+    stores = PostgresStores(postgres_schemas)
+    await stores.open()
+    store = another(stores)
+    _, dying = await store._connections.connect()
+    await dying.execute(f"begin; select 1 from {stores.schema}.executions for update")
+    settling = asyncio.ensure_future(stores.settle())
+    assert await asyncio.wait([settling], timeout=0.05) == (set(), {settling})
+    dying.terminate()
+    await asyncio.wait_for(settling, 30)
     await stores.close()
 
 

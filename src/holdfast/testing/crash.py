@@ -167,6 +167,8 @@ class Simulation:
         """No clean-up: nothing is released or signed off, for every commit of the dead process fails."""
         await self._abandon()
         await self.app.close()
+        async with _hang_is_an_error():
+            await self.stores.settle()  # a row that it still has locked would be passed over by its successor
         self.app.use_store(_process_store(self.stores))
         await self.stores.advance(self._settings.lease_seconds + 1)
         self.points.revive()

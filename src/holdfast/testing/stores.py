@@ -10,10 +10,12 @@ it reaches.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from abc import ABC, abstractmethod
 from contextlib import closing
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +38,7 @@ def legal_pairs() -> str:
     return ", ".join(f"('{before}', '{after}')" for before, after in pairs)
 
 
+@cache
 def _sql(dialect: str, name: str, schema: str = "") -> str:
     text = files("holdfast.testing").joinpath("sql", dialect, f"{name}.sql").read_text(encoding="utf-8")
     return text.replace("{schema}", schema).replace("{legal}", legal_pairs())
@@ -68,6 +71,10 @@ class Stores(ABC):
         """Move the time of the ledger forward."""
         self.clock.advance(seconds)
         await self._clock_moved()
+
+    @abstractmethod
+    async def settle(self) -> None:
+        """Until nothing is under way that a dead process began."""
 
     def unopened(self) -> Store:
         """A store object on the same ledger, as another process would have it; opening and closing are the caller's."""
@@ -122,6 +129,9 @@ class SqliteStores(Stores):
         self.store = self._make()
         await self.open()
 
+    async def settle(self) -> None:
+        """A store is closed only after what was handed to it is done."""
+
     async def _clock_moved(self) -> None:
         """The store reads the clock itself."""
 
@@ -170,6 +180,12 @@ class PostgresStores(Stores):
 
     async def reset(self) -> None:
         await self._execute("reset")
+
+    async def settle(self) -> None:
+        """The server learns late that a client has gone, and rolls back then."""
+        assert self._connection is not None, "open() these stores first"
+        while await self._connection.fetchval(_sql("postgres", "under_way", self.schema)):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
     async def close(self) -> None:
         await super().close()
