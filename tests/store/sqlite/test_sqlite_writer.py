@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -15,7 +16,7 @@ from holdfast.core.status import Status
 from holdfast.store.effects import Commit
 from holdfast.store.sqlite import SqliteStore, picking, writer
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import QueueRoom, Retention
+from holdfast.store.values import QueueRoom, QueueSettings, Retention
 from holdfast.testing.hand import HANDLER, Hand, done, keep, promise_of, row
 from holdfast.testing.stores import Stores
 
@@ -215,6 +216,51 @@ async def _flush_and_crash(sqlite: SqliteStore, hand: Hand, commit: Commit, poin
             await sqlite.flush(hand.name, [commit])
     finally:
         set_hook(None)
+
+
+NORMAL, FULL = 1, 2
+
+
+async def _levels(sqlite: SqliteStore, act: Callable[[], Awaitable[object]], crash_at: str = "") -> dict[str, int]:
+    """What `synchronous` was when each commit was about to be made."""
+    found: dict[str, int] = {}
+
+    def look(reached: str) -> None:
+        found[reached] = sqlite._opened().db.execute("pragma synchronous").fetchone()[0]
+        if reached == crash_at:
+            raise Crash(reached)
+
+    set_hook(look)
+    try:
+        await act()
+    finally:
+        set_hook(None)
+    return {point: level for point, level in found.items() if point.endswith(".before")}
+
+
+async def test_a_lease_does_not_wait_for_the_disk_but_every_outcome_does(sqlite: SqliteStore, hand: Hand) -> None:
+    """The log is synced as a whole: an outcome takes the lease that it rests on along."""
+
+    async def pick_and_end() -> None:
+        (claim,) = await hand.pick(1)
+        await hand.apply(claim, done())
+
+    await sqlite.insert([row("a")])
+    assert await _levels(sqlite, pick_and_end) == {"pick.before": NORMAL, "flush.before": FULL}
+
+
+async def test_a_lease_that_spends_of_a_rate_waits_for_the_disk(sqlite: SqliteStore, hand: Hand) -> None:
+    """Else a machine that goes down would give back what was spent."""
+    await sqlite.configure_queue(QueueSettings(name="default", rate=2.0))
+    await sqlite.insert([row("a")])
+    assert await _levels(sqlite, lambda: hand.pick(1)) == {"pick.before": FULL}
+
+
+async def test_after_a_lease_that_failed_commits_wait_again(sqlite: SqliteStore, hand: Hand) -> None:
+    await sqlite.insert([row("a")])
+    with pytest.raises(Crash):
+        await _levels(sqlite, lambda: hand.pick(1), crash_at="pick.before")
+    assert sqlite._opened().db.execute("pragma synchronous").fetchone()[0] == FULL
 
 
 async def test_a_long_line_behind_a_held_key_is_blocked_in_bounded_transactions(

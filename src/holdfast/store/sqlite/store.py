@@ -154,13 +154,15 @@ class SqliteStore(Flowing):
     async def now_us(self) -> int:
         return self._clock.now_us()
 
-    async def _write(self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False) -> T:
+    async def _write(
+        self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, is_lease: bool = False
+    ) -> T:
         """One transaction: here if it is small and commits are quick, else in the writer thread."""
         if is_small and await self._opened().quick():
-            result = self._opened().run_now(point, work)
+            result = self._opened().run_now(point, work, is_lease=is_lease)
             await asyncio.sleep(0)  # a caller in a loop must not keep others from running
             return result
-        return await self._opened().run(point, work)
+        return await self._opened().run(point, work, is_lease=is_lease)
 
     async def _read(self, work: Callable[[reading.Db], T]) -> T:
         return await self._opened_readers().run(work)
@@ -229,7 +231,8 @@ class SqliteStore(Flowing):
     async def pick(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> Picked:
         order = picking.PickOrder(worker, queues, handlers, limit)
         while True:
-            picked, more = await self._write("pick", order.run, is_small=min(limit, self._last_picked) <= _MANY_ROWS)
+            is_small = min(limit, self._last_picked) <= _MANY_ROWS
+            picked, more = await self._write("pick", order.run, is_small=is_small, is_lease=True)
             self._last_picked = len(picked.claims)
             if not more:
                 return picked
