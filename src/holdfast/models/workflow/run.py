@@ -22,6 +22,7 @@ from holdfast.core.errors import (
     HoldfastError,
     NeverAwaitedError,
     PayloadError,
+    StoreUnavailableError,
 )
 from holdfast.core.identity import id_text
 from holdfast.core.status import Status
@@ -57,6 +58,8 @@ class Run(Lane):
                     self._session = self._new_session()
                     if claim.journal_length:
                         self._session.load(await engine.store.journal(claim.promise))
+                except StoreUnavailableError:
+                    raise  # nothing is wrong with the run: it is given back
                 except HoldfastError as error:
                     await self._strand(error)
                     return
