@@ -192,7 +192,8 @@ class Operations(Past):
         promise_id, is_recorded = self.allocate("Timer", "", mark)
         if is_recorded:
             return promise_id
-        fire_at_us = self.now_us + round(seconds * 1_000_000)
+        # From now, and not from before the calls that ran since the last commit.
+        fire_at_us = max(self.now_us, self.stamp.us) + round(seconds * 1_000_000)
         quick.sleep(self.journal, self.stamp, promise_id, timedelta(seconds=seconds), stamp_at(fire_at_us), mark)
         self.timers = self.timers or {}
         self.timers[promise_id] = fire_at_us
