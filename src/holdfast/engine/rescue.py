@@ -26,7 +26,11 @@ class Rescue:
         store: Store,
         worker_id: Callable[[], str],
         commit: Callable[[ExecutionClaim, AdvanceExecution], Awaitable[Receipt]],
+        is_alive: Callable[[ExecutionClaim], bool],
+        gate: asyncio.Lock,
     ) -> None:
+        self._is_alive = is_alive
+        self._gate = gate
         self._store = store
         self._worker_id = worker_id
         self._commit = commit
@@ -49,7 +53,10 @@ class Rescue:
         if (await self._commit(claim, advance)).applied:
             return
         # It may have raised after a commit that it has not heard of.
-        (held,) = await self._store.reclaim(self._worker_id(), [claim])
+        async with self._gate:
+            if not self._is_alive(claim):  # the row's lease is a later claim's, or another worker's
+                return
+            (held,) = await self._store.reclaim(self._worker_id(), [claim])
         if held is not None:
             claim.epoch, claim.revision = held.epoch, held.revision
             await self._commit(claim, advance)

@@ -223,7 +223,8 @@ class Worker:
             on_woke=self._wake_picker,
             observer=self._observer,
         )
-        self._lives = Lives(self._active, Rescue(self._store, lambda: self._id, self.commit), self._wake_picker)
+        rescue = Rescue(self._store, lambda: self._id, self.commit, self._active.is_alive, self._gate)
+        self._lives = Lives(self._active, rescue, self._wake_picker)
         self._drain = Drain(self._active, self._committer)
         self._picker = Picker(
             self._store,
