@@ -271,3 +271,18 @@ async def test_the_orphan_sweep_puts_back_what_nobody_here_knows_of(bench: Bench
     view = await bench.hand.view(unknown)
     assert (view.status, view.attempt, view.crashes) == (Status.RUNNABLE, 0, 0)
     assert (await bench.hand.view(bench.begun[0])).status is Status.EXECUTING
+
+
+async def test_a_lease_that_the_server_forgot_is_not_taken_twice_with_one_epoch(bench: Bench) -> None:
+    """Else the earlier claim's commit, on its way still, lands under the lease of the later one."""
+    await insert(bench, 1)
+    picker = bench.picker()
+    await picker.run_once()
+    (earlier,) = bench.begun
+    await bench.stores.store.release(bench.hand.name, [earlier])
+    earlier.epoch += 1  # as if this had been its lease, lost with the server
+    await picker.run_once()
+    later = bench.begun[-1]
+    assert later is not earlier
+    assert not (await bench.hand.commit(earlier, done())).applied
+    assert (await bench.hand.commit(later, done())).applied

@@ -92,7 +92,7 @@ class Picker(Service):
             self.picks += 1
             if self._observer is not None:
                 self._observer.picked(len(picked.claims), perf_counter() - began)
-            for claim in picked.claims:
+            for claim in await self._anew(worker, picked.claims):
                 self._begin(claim)
         if picked.worker_lost:
             self._on_lost(worker)
@@ -101,6 +101,23 @@ class Picker(Service):
             self._poll_seconds = FIRST_POLL_SECONDS
             return 0 if not self.is_full else self._settings.poll_seconds
         return self._idle_wait(bool(picked.claims), picked.next_due_seconds)
+
+    async def _anew(self, worker: str, claims: list[ExecutionClaim]) -> list[ExecutionClaim]:
+        """Of what a failover forgot, and the server granted again with the same epoch, a lease of its own.
+
+        The earlier claim is at work here: nothing of it that is on its way may land under the later one's lease.
+        """
+        living = self._active.living
+        forgotten = [c for c in claims if (known := living.get(c.row)) is not None and known.epoch >= c.epoch]
+        if not forgotten:
+            return claims
+        try:
+            held = await self._store.reclaim(worker, forgotten)
+        except StoreUnavailableError:
+            self._is_unsure = True
+            raise
+        rows = {claim.row for claim in forgotten}
+        return [claim for claim in claims if claim.row not in rows] + [claim for claim in held if claim is not None]
 
     def _rooms(self) -> tuple[list[QueueRoom], int]:
         # What has only its last commit to wait for leaves its place to others, up to a bound: a store that is slow, or
