@@ -496,3 +496,20 @@ class TestALostReply:
         )
         assert [str(answer) for answer in answers] == ["unexpected"] * 2
         assert not desk.gate.locked()
+
+
+async def test_of_two_commits_of_one_claim_in_one_turn_the_second_waits_for_the_first(desk: Desk) -> None:
+    """A heartbeat, and the end of the run beside it."""
+    claim, other = await desk.claims(2)
+    beat = AdvanceExecution(status=Status.EXECUTING, progress=False, beats='{"a": 1}')
+    strand = AdvanceExecution(
+        status=Status.STRANDED, progress=False, error='{"type": "x", "message": "", "kind": "internal"}'
+    )
+    receipts = await asyncio.gather(
+        desk.committer.commit(claim, (beat,)),
+        desk.committer.commit(claim, (strand,)),
+        desk.committer.commit(other, (keep("second"),)),
+    )
+    assert all(receipt.applied for receipt in receipts)
+    view = await desk.hand.view(claim)
+    assert (view.status, view.revision) == (Status.STRANDED, claim.revision)

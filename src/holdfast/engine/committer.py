@@ -162,16 +162,17 @@ class Committer:
         left: list[Waiting] = []
         taken = self._waiting[: self._flush_most]
         rest = self._waiting[self._flush_most :]
-        living, rows = self._active.living, self._rows
+        living, rows, here = self._active.living, self._rows, set[int]()
         for waiting in taken:
             claim = waiting[0].claim
             if living.get(claim.row) is not claim:
                 if not waiting[1].done():
                     waiting[1].set_result(FENCED)
-            elif claim.row in rows:
+            elif claim.row in rows or claim.row in here:
                 left.append(waiting)
             else:
                 batch.append(waiting)
+                here.add(claim.row)
         self._waiting = left + rest
         if rest:
             self._arm()
