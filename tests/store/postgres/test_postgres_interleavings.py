@@ -7,7 +7,6 @@ transaction ends. No test here depends on timing.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from tests.store.postgres.conftest import Connect, Connection
 from tests.store.postgres.held import deliver_in, flush_in, pick_in, until_it_waits, while_held
@@ -15,7 +14,7 @@ from tests.store.postgres.held import deliver_in, flush_in, pick_in, until_it_wa
 from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.values import ExecutionClaim, NewSignal, QueueSettings, Reaped
+from holdfast.store.values import ExecutionClaim, NewSignal, Reaped
 from holdfast.testing.hand import Hand, child_rows, done, keep, park, promise_of, row, wait_children
 
 # ---------------------------------------------------------------------- wake-ups (ruling E2)
@@ -232,42 +231,3 @@ async def test_deadlines_wait_for_nobody(ledger: PostgresStore, hand: Hand, held
     await held.execute("commit")
     assert (await ledger.fire_timers(10)).fired == 1
     assert len((await hand.take()).inbox) == 2
-
-
-# ---------------------------------------------------------------------- what waits for the disk
-
-
-async def _synchronous(connection: Connection, schema: str, call: str, *arguments: object) -> tuple[list[Any], str]:
-    """What a routine answers, and whether the transaction that called it will wait for the disk."""
-    async with connection.transaction():
-        assert await connection.fetchval("show synchronous_commit") == "on"
-        answer = await connection.fetch(f"select * from {schema}.{call}", *arguments)
-        return answer, await connection.fetchval("show synchronous_commit")
-
-
-async def test_a_lease_does_not_wait_for_the_disk_but_every_outcome_does(
-    hand: Hand, connect: Connect, schema: str
-) -> None:
-    """Commits reach the disk in their order: an outcome takes the lease that it rests on along."""
-    await hand.insert(row("a"))
-    connection = await connect()
-    pick = "pick_1('w1', '{default}', '{1}', $1, 1)"
-    leased, waits = await _synchronous(connection, schema, pick, [row("a").handler])
-    assert len(leased) == 2, "the row, and the line that says the rest"
-    assert waits == "off"
-    kept = "flush_kept_1('w1', $1, $2, 0, null, null, null, null, null, null)"
-    (answer,), waits = await _synchronous(connection, schema, kept, leased[0]["id"], leased[0]["epoch"])
-    assert answer["inbox"] == 0
-    assert waits == "on"
-
-
-async def test_a_lease_that_spends_what_a_limit_allows_waits_for_the_disk(
-    ledger: PostgresStore, hand: Hand, connect: Connect, schema: str
-) -> None:
-    """Else a crash of the server would give back what was spent."""
-    await ledger.configure_queue(QueueSettings(name="default", rate=2.0))
-    await hand.insert(row("a"))
-    pick = "pick_1('w1', '{default}', '{1}', $1, 1)"
-    leased, waits = await _synchronous(await connect(), schema, pick, [row("a").handler])
-    assert len(leased) == 2
-    assert waits == "on"

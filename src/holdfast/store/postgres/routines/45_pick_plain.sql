@@ -52,10 +52,6 @@ begin
   end if;
   if v_priority is not null or v_is_trial then
     v_ids := array({include scan_plain});
-    -- A lease need not be on the disk before it is used. Commits reach it in their order, so whatever the holder commits
-    -- takes the lease along; one that is lost with the server, with nothing after it, is granted again, and of its two
-    -- holders the revision lets one commit. Where a pick spends what a limit allows, it does wait (40_pick).
-    perform set_config('synchronous_commit', 'off', true);
     return query
       {include lease_rows};
     if cardinality(v_ids) < v_plain or v_is_trial then
