@@ -21,6 +21,7 @@ from benchmarks.flow import FLOW_WORKLOADS
 from benchmarks.loops import run
 from benchmarks.pick_cost import PICK_WORKLOADS
 from benchmarks.workloads import WORKLOADS, Workload
+from holdfast.cli.worker import collect_seldom
 
 RESULTS = Path(__file__).parent / "results"
 OPERATIONS = {"operation-heartbeat": 10, "operation-calls": 200, "operation-lock": 20}
@@ -108,4 +109,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    collect_seldom()  # as `holdfast worker` does
     sys.exit(main())

@@ -161,6 +161,8 @@ async def w2(url: str, n: int) -> Round:
 
 
 async def w3(url: str, n: int) -> Round:
+    """In a ledger that has been written to, like the bare journal: the log of a new one grows with each commit."""
+    await _drained(sequence, [n], n)
     return await _drained(sequence, [n], n)
 
 
