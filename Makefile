@@ -34,8 +34,10 @@ lint: $(READY) ## ruff: rules and format
 types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
+# Three processes keep two cores busy, for many tests wait: for a lease, a server, a program. Each takes a third of the
+# files, whose tests share what is dear to make, and then what another has not come to.
 unit: $(READY) ## the tests alone
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
 
 # Playwright speaks to the Chromium of the system, which only root can install. Whoever can and fails has not tested.
 test-browser: $(READY) ## the dashboard in a real Chromium (as root it is installed where there is none)
