@@ -92,6 +92,10 @@ class Store(FlowLedger, Watching, Protocol):
         """How many flushes it can write side by side."""
 
     @property
+    def losses(self) -> int:
+        """How many connections broke so far. After one, a replica that lacks the last commits may have taken over."""
+
+    @property
     def commits_in_thread(self) -> bool:
         """Which kind of function `transact` takes."""
 

@@ -88,6 +88,7 @@ async def test_a_killed_connection_fails_one_call_at_most_and_the_next_one_conne
     hand = await Hand(ledger, lease_seconds=3600).start()
     claim = await hand.take(row("a"))
     await hand.apply(claim, keep())
+    losses = ledger.losses
     observer = await connect()
     await observer.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast' and datname = "
@@ -95,7 +96,12 @@ async def test_a_killed_connection_fails_one_call_at_most_and_the_next_one_conne
         f"%{ledger._schema}%",
     )
     assert (await at_the_second_try(lambda: hand.view("a"))).revision == 1
+    assert ledger.losses > losses, "who goes by what it holds in memory must know"
     assert (await at_the_second_try(lambda: hand.commit(claim, done()))).applied
+    lost = ledger.losses
+    await ledger.close()
+    assert ledger.losses == lost, "what is closed is not lost"
+    await ledger.open()
 
 
 async def test_a_server_that_crashes_and_comes_back_has_lost_nothing() -> None:

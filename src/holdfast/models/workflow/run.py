@@ -50,7 +50,8 @@ class Run(Lane):
         self._task = asyncio.current_task()  # type: ignore[assignment]  # a claim always has a task of its own
         engine.watch(claim, self._on_stir)
         try:
-            warm = self._runner.warm.take(claim.promise, claim.revision)
+            self._losses = engine.store.losses
+            warm = self._runner.warm.take(claim.promise, (claim.revision, self._losses))
             if warm is not None:
                 self._session = warm
             else:

@@ -49,11 +49,12 @@ class RunLedger:
     __slots__ = (
         *("_beats", "_claim", "_definition", "_engine", "_extra_effects", "_finished", "_has_new_beats", "_id"),
         *("_in_flight", "_in_place", "_ingested", "_is_committing", "_is_interrupted", "_is_over", "_is_stirred"),
-        *("_runner", "_seen", "_session", "_step_shown", "_stirring", "_task", "_time_base", "_time_us"),
+        *("_losses", "_runner", "_seen", "_session", "_step_shown", "_stirring", "_task", "_time_base", "_time_us"),
         *("_told_to_end", "_turns"),
     )
 
-    _task: asyncio.Task[Any]  # these three as well
+    _losses: int  # set by `go`, as are these three
+    _task: asyncio.Task[Any]
     _time_us: int
     _time_base: float
 
@@ -172,7 +173,7 @@ class RunLedger:
         if receipt.status is not _EXECUTING:
             self._is_over = True
             if receipt.status is not None and not receipt.status.is_terminal and not self._in_flight:
-                self._runner.warm.put(self._claim.promise, self._claim.revision, self._session)
+                self._runner.warm.put(self._claim.promise, (self._claim.revision, self._losses), self._session)
             else:
                 self._session.evict()
             return False

@@ -127,6 +127,7 @@ class Connections:
         self._flush_slots = asyncio.Semaphore(self.flushes)
         self._has_flushed = False
         self._closed = False
+        self.losses = 0  # connections that broke, or had to be cut
 
     @property
     def has_idle(self) -> bool:
@@ -163,8 +164,13 @@ class Connections:
         if self._closed:
             raise StoreUnavailableError(f"the store {self.address.shown} is closed: open it before use")
         connection = await connect(self.address)
+        connection.add_termination_listener(self._note_end)
         self._opened += 1
         return self._opened, connection
+
+    def _note_end(self, _: object) -> None:
+        if not self._closed:
+            self.losses += 1
 
     async def give_back(self, aged: Aged, idle: list[Aged]) -> None:
         if self._closed:

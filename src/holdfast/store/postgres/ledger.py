@@ -61,6 +61,10 @@ class Ledger:
         return self._connections.flushes
 
     @property
+    def losses(self) -> int:
+        return self._connections.losses
+
+    @property
     def commits_in_thread(self) -> bool:
         return False
 

@@ -118,6 +118,10 @@ class SqliteStore(Flowing):
         return 1  # a file has one writer
 
     @property
+    def losses(self) -> int:
+        return 0
+
+    @property
     def commits_in_thread(self) -> bool:
         return True
 
