@@ -13,8 +13,8 @@ Mark: TypeAlias = tuple[int, int]
 class WarmSessions:
     """The least recently used is dropped; a session counts only at the mark it was left at.
 
-    A mark is the revision of the row, and how often connections to the ledger had broken when its claim began: a failover
-    may forget commits, and others then write another history up to the same revision.
+    A mark is the revision of the row, and how many connections to the ledger had broken when its claim began. A
+    failover may forget commits, and others then write another history up to the same revision.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
