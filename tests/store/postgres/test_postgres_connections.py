@@ -104,6 +104,16 @@ async def test_a_killed_connection_fails_one_call_at_most_and_the_next_one_conne
     await ledger.open()
 
 
+async def test_a_connection_that_is_cut_with_its_cancelled_call_is_not_lost(ledger: PostgresStore) -> None:
+    """Else every impatient caller would cost a worker of its process what it has in memory."""
+    losses = ledger.losses
+    with pytest.raises(asyncio.CancelledError):
+        async with ledger._connections.any("be cancelled") as connection:
+            raise asyncio.CancelledError
+    assert connection.is_closed()
+    assert ledger.losses == losses
+
+
 async def test_a_server_that_crashes_and_comes_back_has_lost_nothing() -> None:
     """DESIGN section 10: a restart of the server costs a pause, never a step."""
     with PostgresServer(fsync=True) as server:

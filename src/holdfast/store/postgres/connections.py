@@ -127,7 +127,7 @@ class Connections:
         self._flush_slots = asyncio.Semaphore(self.flushes)
         self._has_flushed = False
         self._closed = False
-        self.losses = 0  # connections that broke, or had to be cut
+        self.losses = 0  # connections that broke
 
     @property
     def has_idle(self) -> bool:
@@ -167,6 +167,11 @@ class Connections:
         connection.add_termination_listener(self._note_end)
         self._opened += 1
         return self._opened, connection
+
+    def cut(self, connection: Connection) -> None:
+        """End one that is in the middle of something, of our own will."""
+        connection.remove_termination_listener(self._note_end)
+        connection.terminate()
 
     def _note_end(self, _: object) -> None:
         if not self._closed:
@@ -210,8 +215,10 @@ class Lent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Cut off, it may be in a transaction that nobody ends: with its locks, and with what the next call would write.
-        if isinstance(error, _PASSING) or (error is not None and not isinstance(error, Exception)):
+        if isinstance(error, _PASSING):
             self._aged[1].terminate()
+        elif error is not None and not isinstance(error, Exception):
+            self._connections.cut(self._aged[1])
         try:
             await self._connections.give_back(self._aged, self._idle)
         finally:
