@@ -1,6 +1,7 @@
 """Connections to the file, and what SQLite's errors mean to a caller.
 
-Every connection is in WAL mode with `synchronous=FULL`: a commit that returned is on the disk (a lease: see writer.py).
+Every connection is in WAL mode with `synchronous=FULL`: a commit that returned is on the disk
+(leases may lag: see picking.py).
 """
 
 from __future__ import annotations

@@ -51,6 +51,16 @@ class PickOrder:
         return Picked(self._claims, _next_due_seconds(tx, rooms)), False
 
 
+def may_lag(db: sqlite3.Connection) -> bool:
+    """Whether leases taken now need not be on the disk before they are used.
+
+    Whatever a holder commits takes its lease along, and a machine that goes down takes the holders of its leases with
+    it. But what a pick spends of a rate must not be given back.
+    """
+    (has_rates,) = db.execute(SQL["queue_any_rate"]).fetchone()
+    return not has_rates
+
+
 def _choose_plain(tx: Tx, rooms: limits.Rooms, handlers: Sequence[int], limit: int) -> str | None:
     """The rows to lease, as a JSON array, where they are of one queue and none of them has a key; else None."""
     open_queues = [queue for queue, left in rooms.left.items() if left > 0]

@@ -46,7 +46,7 @@ from holdfast.store.sqlite.flowing import Flowing
 from holdfast.store.sqlite.migrate import migrate
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.wake import Announcer, SqliteEar
-from holdfast.store.sqlite.writer import Tx, Writer, often_switching
+from holdfast.store.sqlite.writer import MayLag, Tx, Writer, often_switching
 from holdfast.store.values import (
     Definition,
     Delivery,
@@ -159,14 +159,14 @@ class SqliteStore(Flowing):
         return self._clock.now_us()
 
     async def _write(
-        self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, is_lease: bool = False
+        self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, may_lag: MayLag | None = None
     ) -> T:
         """One transaction: here if it is small and commits are quick, else in the writer thread."""
         if is_small and await self._opened().quick():
-            result = self._opened().run_now(point, work, is_lease=is_lease)
+            result = self._opened().run_now(point, work, may_lag)
             await asyncio.sleep(0)  # a caller in a loop must not keep others from running
             return result
-        return await self._opened().run(point, work, is_lease=is_lease)
+        return await self._opened().run(point, work, may_lag)
 
     async def _read(self, work: Callable[[reading.Db], T]) -> T:
         return await self._opened_readers().run(work)
@@ -236,7 +236,7 @@ class SqliteStore(Flowing):
         order = picking.PickOrder(worker, queues, handlers, limit)
         while True:
             is_small = min(limit, self._last_picked) <= _MANY_ROWS
-            picked, more = await self._write("pick", order.run, is_small=is_small, is_lease=True)
+            picked, more = await self._write("pick", order.run, is_small=is_small, may_lag=picking.may_lag)
             self._last_picked = len(picked.claims)
             if not more:
                 return picked

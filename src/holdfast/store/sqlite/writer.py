@@ -4,9 +4,8 @@ A write runs inline on the caller's thread where commits are fast enough, or in 
 apart. Inline is the rule: a loop and a thread that both want Python's lock take turns, so that the thread brings little
 but its own cost. Across processes the writers queue on `lock.WriterLock`.
 
-A commit is on the disk when it returns, but for one kind (`is_lease`): a lease need not be there before it is used. The
-log is synced as a whole, so whatever its holder commits takes it along, and one that is lost with the machine, and its
-holder with it, is picked again. Where a queue has a rate, picks spend of it, and do wait.
+A commit is on the disk when it returns, unless its caller lets it come there later (`may_lag`, asked when nobody else
+can write). The log is synced as a whole, so the next commit that waits takes it along.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
 from holdfast.core.errors import StoreError
 from holdfast.store.sqlite.connection import connect, explain
 from holdfast.store.sqlite.lock import WriterLock
-from holdfast.store.sqlite.statements import SQL
 
 T = TypeVar("T")
+MayLag: TypeAlias = Callable[[sqlite3.Connection], bool]
 
 # How long a commit may stall the event loop: a moment, and for each row that it writes a part of what the loop's own
 # work on that row takes anyway.
@@ -122,10 +121,10 @@ class Writer:
             self.db.close()
             self._lock.close()
 
-    async def run(self, point: str | None, work: Callable[[Tx], T], *, is_lease: bool = False) -> T:
+    async def run(self, point: str | None, work: Callable[[Tx], T], may_lag: MayLag | None = None) -> T:
         """One write transaction in the writer thread. Cancelling the caller does not undo it."""
         try:
-            queued = self._thread.submit(self.run_now, point, work, is_lease=is_lease)
+            queued = self._thread.submit(self.run_now, point, work, may_lag)
         except RuntimeError as error:
             raise StoreError(f"the store on {self._path} is closed: open it again") from error
         self._queued.add(queued)
@@ -134,18 +133,18 @@ class Writer:
         self._last = future
         return await future
 
-    def run_now(self, point: str | None, work: Callable[[Tx], T], *, is_lease: bool = False) -> T:
+    def run_now(self, point: str | None, work: Callable[[Tx], T], may_lag: MayLag | None = None) -> T:
         """One write transaction on the calling thread."""
         with self._gate:
             waited = self._lock.acquire()
             try:
-                is_waited_for = not is_lease or self.db.execute(SQL["queue_any_rate"]).fetchone()[0] == 1
-                if not is_waited_for:
+                lags = may_lag is not None and may_lag(self.db)
+                if lags:
                     self.db.execute("pragma synchronous = normal")
                 try:
-                    result, wake = self._transact(waited, point, work, is_waited_for)
+                    result, wake = self._transact(waited, point, work, lags)
                 finally:
-                    if not is_waited_for:
+                    if lags:
                         self.db.execute("pragma synchronous = full")
             except sqlite3.Error as error:
                 raise explain(self._path, error) from error
@@ -158,7 +157,7 @@ class Writer:
         return result
 
     def _transact(
-        self, waited: float, point: str | None, work: Callable[[Tx], T], is_waited_for: bool
+        self, waited: float, point: str | None, work: Callable[[Tx], T], lags: bool
     ) -> tuple[T, Callable[[], None] | None]:
         db = self.db
         db.execute("begin immediate")
@@ -176,7 +175,7 @@ class Writer:
                 db.execute("rollback")
             raise
         changes = db.total_changes - changes
-        if changes and is_waited_for:
+        if changes and not lags:
             took, may_take = perf_counter() - committing, INLINE_SECONDS + changes * INLINE_ROW_SECONDS
             sample = min(waited / INLINE_SECONDS + took / may_take, _STALL_MOST)
             self._stall += _SMOOTHING * (sample - self._stall)
