@@ -1,15 +1,17 @@
-"""`rig` on both stores, as in the tests of machines."""
+"""`rig` and `desk` on both stores, as in the tests of machines."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
 from holdfast.testing.stores import Stores
+from tests.engine.desk import Desk
 from tests.engine.rig import Rig, no_hang
 
-__all__ = ["no_hang", "rig"]
+__all__ = ["desk", "no_hang", "rig"]
 
 
 @pytest_asyncio.fixture
@@ -19,3 +21,10 @@ async def rig(stores: Stores) -> AsyncIterator[Rig]:
         yield made
     finally:
         await made.close()
+
+
+@pytest.fixture(params=["inline", "in a task"])
+async def desk(stores: Stores, request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    made = Desk(stores, inline=request.param == "inline")
+    yield made
+    await made.close()

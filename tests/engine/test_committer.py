@@ -10,75 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.status import Status
-from holdfast.engine.active import ActiveClaims
-from holdfast.engine.committer import Committer
 from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Commit
 from holdfast.store.values import ExecutionClaim, NewSignal, Receipt
-from holdfast.testing.hand import Hand, done, go, keep, park, row
+from holdfast.testing.hand import Hand, done, go, keep, park
 from holdfast.testing.stores import Stores
-from tests.engine.rig import LEASE_PASSED, Faulty
-
-
-class Desk:
-    """A committer over a real store, with claims that are at work."""
-
-    def __init__(self, stores: Stores, *, inline: bool, flush_most: int = 500) -> None:
-        self.store = Faulty(stores.store)
-        self.store.inline = inline and stores.backend == "sqlite"
-        self.hand = Hand(stores.store)
-        self.active = ActiveClaims()
-        self.gate = asyncio.Lock()
-        self.applied: list[tuple[ExecutionClaim, Status, Receipt]] = []
-        self.woke = 0
-        self.committer = Committer(
-            self.store.as_store(),
-            self.active,
-            self.gate,
-            lambda: self.hand.name,
-            flush_most=flush_most,
-            on_applied=self._on_applied,
-            on_woke=self._on_woke,
-        )
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def _on_applied(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
-        self.applied.append((claim, advance.status, receipt))
-
-    def _on_woke(self) -> None:
-        self.woke += 1
-
-    async def claims(self, count: int) -> list[ExecutionClaim]:
-        await self.hand.start()
-        await self.hand.insert(*(row(f"e{n}") for n in range(count)))
-        claims = await self.hand.pick(count)
-        for claim in claims:
-            self.active.add(claim, self._work())
-        return claims
-
-    def _work(self) -> asyncio.Task[None]:
-        async def forever() -> None:
-            await asyncio.Event().wait()
-
-        self._tasks.append(asyncio.get_running_loop().create_task(forever()))
-        return self._tasks[-1]
-
-    async def status(self, claim: ExecutionClaim) -> Status:
-        return (await self.hand.view(claim)).status
-
-    async def close(self) -> None:
-        await self.committer.abandon()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-@pytest.fixture(params=["inline", "in a task"])
-async def desk(stores: Stores, request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
-    made = Desk(stores, inline=request.param == "inline")
-    yield made
-    await made.close()
+from tests.engine.desk import Desk
+from tests.engine.rig import LEASE_PASSED
 
 
 async def test_a_commit_is_durable_when_its_future_is_done(desk: Desk) -> None:

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from holdfast.core.status import Status
 from holdfast.engine.rescue import Rescue
 from holdfast.testing.hand import done, go
-from holdfast.testing.stores import Stores
-from tests.engine.test_committer import Desk
-
-
-@pytest.fixture(params=["inline", "in a task"])
-async def desk(stores: Stores, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    monkeypatch.setattr("holdfast.engine.service.Backoff.take", lambda self: 0.0)
-    made = Desk(stores, inline=request.param == "inline")
-    yield made
-    await made.close()
+from tests.engine.desk import Desk
 
 
 async def test_a_displaced_claim_that_raises_does_not_take_the_lease_of_its_successor(desk: Desk) -> None:

@@ -31,6 +31,22 @@ def sqlite(stores: Stores) -> SqliteStore:
     return stores.store
 
 
+async def begin_slow_write(
+    store: SqliteStore, work: Callable[[Tx], object] = lambda _: None
+) -> tuple[asyncio.Future[object], threading.Event]:
+    """A write that the writer thread is in the middle of, until the event is set."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> object:
+        begun.set()
+        assert go_on.wait(10)
+        return work(tx)
+
+    writing = asyncio.ensure_future(store._write(None, slow))
+    await asyncio.to_thread(begun.wait, 10)
+    return writing, go_on
+
+
 async def test_a_commit_on_the_callers_thread_is_the_same_commit(sqlite: SqliteStore, hand: Hand) -> None:
     claim = await hand.take(row("a"))
     flushed = sqlite.flush_now(hand.name, [Commit(claim, (keep("second"),))])
@@ -41,16 +57,8 @@ async def test_a_commit_on_the_callers_thread_is_the_same_commit(sqlite: SqliteS
 
 
 async def test_no_inline_commit_while_the_writer_thread_is_busy(sqlite: SqliteStore) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(_: Tx) -> int:
-        begun.set()
-        assert go_on.wait(10)
-        return 7
-
     before = sqlite.commits_inline
-    writing = asyncio.ensure_future(sqlite._write(None, slow))
-    await asyncio.to_thread(begun.wait, 10)
+    writing, go_on = await begin_slow_write(sqlite, lambda _: 7)
     during = sqlite.commits_inline
     go_on.set()
     assert await writing == 7
@@ -84,15 +92,8 @@ async def test_a_commit_of_many_rows_may_take_longer(sqlite: SqliteStore, monkey
 
 async def test_a_small_write_waits_for_the_thread_and_then_stays_out_of_it(sqlite: SqliteStore) -> None:
     """Or a flush behind a pick, and a pick behind that flush, would keep the thread busy for ever."""
-    begun, go_on = threading.Event(), threading.Event()
     ran_in: list[int] = []
-
-    def slow(_: Tx) -> None:
-        begun.set()
-        assert go_on.wait(10)
-
-    slow_write = asyncio.ensure_future(sqlite._write(None, slow))
-    await asyncio.to_thread(begun.wait, 10)
+    slow_write, go_on = await begin_slow_write(sqlite)
     small = asyncio.ensure_future(sqlite._write(None, lambda _: ran_in.append(threading.get_ident()), is_small=True))
     await asyncio.sleep(0)
     assert not ran_in
@@ -105,14 +106,7 @@ async def test_a_small_write_that_waited_for_a_store_that_closed_is_refused(stor
     other = stores.store.sibling()
     assert isinstance(other, SqliteStore)
     await other.open()
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(_: Tx) -> None:
-        begun.set()
-        assert go_on.wait(10)
-
-    slow_write = asyncio.ensure_future(other._write(None, slow))
-    await asyncio.to_thread(begun.wait, 10)
+    slow_write, go_on = await begin_slow_write(other)
     small = asyncio.ensure_future(other.insert([row("late")]))
     await asyncio.sleep(0)
     closing = asyncio.ensure_future(other.close())
@@ -124,14 +118,7 @@ async def test_a_small_write_that_waited_for_a_store_that_closed_is_refused(stor
 
 
 async def test_a_write_that_is_cancelled_before_its_turn_keeps_no_other_out(sqlite: SqliteStore) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(_: Tx) -> None:
-        begun.set()
-        assert go_on.wait(10)
-
-    slow_write = asyncio.ensure_future(sqlite._write(None, slow))
-    await asyncio.to_thread(begun.wait, 10)
+    slow_write, go_on = await begin_slow_write(sqlite)
     behind = asyncio.ensure_future(sqlite._write(None, lambda _: None))
     await asyncio.sleep(0)
     behind.cancel()
@@ -165,15 +152,9 @@ async def test_a_transaction_that_writes_nothing_says_nothing_of_commits(
 
 
 async def test_cancelling_the_caller_does_not_undo_a_write(sqlite: SqliteStore) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(tx: Tx) -> None:
-        begun.set()
-        assert go_on.wait(10)
-        tx.db.execute("insert into queues (name) values ('made')")
-
-    writing = asyncio.ensure_future(sqlite._write(None, slow))
-    await asyncio.to_thread(begun.wait, 10)
+    writing, go_on = await begin_slow_write(
+        sqlite, lambda tx: tx.db.execute("insert into queues (name) values ('made')")
+    )
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
