@@ -24,6 +24,7 @@ class Desk:
         self.active = ActiveClaims()
         self.gate = asyncio.Lock()
         self.applied: list[tuple[ExecutionClaim, Status, Receipt]] = []
+        self.fenced: list[ExecutionClaim] = []
         self.woke = 0
         self.committer = Committer(
             self.store.as_store(),
@@ -32,6 +33,7 @@ class Desk:
             lambda: self.hand.name,
             flush_most=flush_most,
             on_applied=self._on_applied,
+            on_fenced=self.fenced.append,
             on_woke=self._on_woke,
         )
         self._tasks: list[asyncio.Task[None]] = []

@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.status import Status
 from holdfast.engine.active import ActiveClaims
-from holdfast.engine.picker import FIRST_POLL_SECONDS, OrphanSweep, Picker
+from holdfast.engine.picker import FIRST_POLL_SECONDS, SWEEPS_APART_SECONDS, OrphanSweep, Picker
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store.values import ExecutionClaim
 from holdfast.testing.hand import HANDLER, Hand, done, row
@@ -30,6 +30,7 @@ class Bench:
         self.gate = asyncio.Lock()
         self.begun: list[ExecutionClaim] = []
         self.idle = 0
+        self.released = 0
         self.lost: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -45,6 +46,19 @@ class Bench:
             on_idle=self._on_idle,
             on_lost=self.lost.append,
         )
+
+    def sweep(self) -> OrphanSweep:
+        return OrphanSweep(
+            self.store.as_store(),
+            self.active,
+            self.gate,
+            lambda: self.hand.name,
+            30.0,
+            on_released=self._on_released,
+        )
+
+    def _on_released(self) -> None:
+        self.released += 1
 
     def _begin(self, claim: ExecutionClaim) -> None:
         async def forever() -> None:
@@ -266,11 +280,26 @@ async def test_the_orphan_sweep_puts_back_what_nobody_here_knows_of(bench: Bench
     await bench.picker().run_once()
     await insert(bench, 1, priority=1)
     (unknown,) = await bench.hand.pick()
-    sweep = OrphanSweep(bench.store.as_store(), bench.active, bench.gate, lambda: bench.hand.name, 30.0)
+    sweep = bench.sweep()
     assert await sweep.run_once() == 30.0
+    assert bench.released == 1
     view = await bench.hand.view(unknown)
     assert (view.status, view.attempt, view.crashes) == (Status.RUNNABLE, 0, 0)
     assert (await bench.hand.view(bench.begun[0])).status is Status.EXECUTING
+
+
+async def test_sweeps_are_apart_however_often_one_is_asked_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = bench.sweep()
+    await sweep.run_once()
+    left = await sweep.run_once()
+    assert left is not None
+    assert 0 < left <= SWEEPS_APART_SECONDS
+    assert (bench.store.calls["disown"], bench.released) == (1, 0)
+    monkeypatch.setattr("holdfast.engine.picker.SWEEPS_APART_SECONDS", 0.0)
+    sweep = bench.sweep()
+    await sweep.run_once()
+    assert await sweep.run_once() == 30.0
+    assert bench.store.calls["disown"] == 3
 
 
 async def test_a_lease_that_the_server_forgot_is_not_taken_twice_with_one_epoch(bench: Bench) -> None:

@@ -51,7 +51,8 @@ Answer = tuple[Reply, Receipt]
 
 
 class Committer:
-    """`on_applied` hears of each applied commit; `on_woke` of flushes that made something runnable."""
+    """`on_applied` hears of each applied commit, `on_fenced` of each whose row, if ours, is so by another lease;
+    `on_woke` of flushes that made something runnable."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Committer:
         *,
         flush_most: int,
         on_applied: Callable[[ExecutionClaim, AdvanceExecution, Receipt], None],
+        on_fenced: Callable[[ExecutionClaim], None],
         on_woke: Callable[[], None],
         observer: Observer | None = None,
     ) -> None:
@@ -71,6 +73,7 @@ class Committer:
         self._worker_id = worker_id
         self._flush_most = flush_most
         self._on_applied = on_applied
+        self._on_fenced = on_fenced
         self._on_woke = on_woke
         self._observer = observer
         self._loop = asyncio.get_running_loop()
@@ -216,6 +219,8 @@ class Committer:
                 advance = commit.effects[0]
                 if type(advance) is AdvanceExecution:
                     on_applied(claim, advance, receipt)
+            else:
+                self._on_fenced(commit.claim)
         answers: list[Answer] = []  # of runners that go on
         for (_, reply), receipt in zip(batch, flushed.receipts, strict=True):
             if isinstance(reply, asyncio.Future):
@@ -279,6 +284,8 @@ class Committer:
             # Released by this very commit, or lost: no longer ours. Or the store has lost commits that it had
             # acknowledged (a failover): what the runner goes by is not in the ledger.
             if row is None or row.revision < commit.claim.revision:
+                if row is not None:
+                    self._on_fenced(commit.claim)
                 if not future.done():
                     future.set_result(FENCED)
                 continue

@@ -43,12 +43,16 @@ class LastCommit:
 
 
 class Lives:
-    """`on_over` hears of each place that is free again."""
+    """`on_over` hears of each place that is free again; `on_fenced`, of each whose row may still be leased to us."""
 
-    def __init__(self, active: ActiveClaims, rescue: Rescue, on_over: Callable[[], None]) -> None:
+    def __init__(
+        self, active: ActiveClaims, rescue: Rescue, on_over: Callable[[], None], on_fenced: Callable[[], None]
+    ) -> None:
         self._active = active
         self._rescue = rescue
         self._on_over = on_over
+        self._on_fenced = on_fenced
+        self._fenced: set[int] = set()  # by claim
         self._loop = asyncio.get_running_loop()
 
     def begin(
@@ -63,6 +67,11 @@ class Lives:
         """Nothing is left of it but the commit that is answered to this."""
         self._active.conclude(claim)
         return LastCommit(self._concluded, claim)
+
+    def fenced(self, claim: ExecutionClaim) -> None:
+        """A commit of it was refused. Only when it is over does nobody here know of a lease that its row may have."""
+        if self._active.is_alive(claim):
+            self._fenced.add(id(claim))
 
     def _ended(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -89,4 +98,7 @@ class Lives:
 
     def _over(self, claim: ExecutionClaim) -> None:
         self._active.remove(claim)
+        if self._fenced and id(claim) in self._fenced:
+            self._fenced.discard(id(claim))
+            self._on_fenced()
         self._on_over()

@@ -15,6 +15,7 @@ from holdfast.store.base import Store
 from holdfast.store.values import ExecutionClaim, QueueRoom
 
 FIRST_POLL_SECONDS = 0.02
+SWEEPS_APART_SECONDS = 0.25
 
 
 class Picker(Service):
@@ -149,9 +150,11 @@ class Picker(Service):
 
 
 class OrphanSweep(Service):
-    """Now and then puts back what this worker holds without knowing it.
+    """Puts back what this worker holds without knowing it: now and then, and once a claim that was fenced is over.
 
-    A pick sent over a connection that then broke can be carried out after its worker asked what it holds.
+    A pick sent over a connection that then broke can be carried out after its worker asked what it holds. And a
+    server that forgot commits may have the row of a fenced claim as leased to its worker still. However many are
+    fenced, sweeps are apart.
     """
 
     name = "orphan-sweep"
@@ -163,6 +166,8 @@ class OrphanSweep(Service):
         gate: asyncio.Lock,
         worker_id: Callable[[], str],
         every_seconds: float,
+        *,
+        on_released: Callable[[], None],
     ) -> None:
         super().__init__()
         self._store = store
@@ -170,8 +175,16 @@ class OrphanSweep(Service):
         self._gate = gate
         self._worker_id = worker_id
         self._every_seconds = every_seconds
+        self._on_released = on_released
+        self._rests_until = 0.0
 
     async def run_once(self) -> float | None:
+        now = asyncio.get_running_loop().time
+        if (left := self._rests_until - now()) > 0:
+            return left
         async with self._gate:
-            await self._store.disown(self._worker_id(), self._active.rows())
+            released = await self._store.disown(self._worker_id(), self._active.rows())
+        self._rests_until = now() + SWEEPS_APART_SECONDS
+        if released:
+            self._on_released()
         return self._every_seconds

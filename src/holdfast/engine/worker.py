@@ -156,6 +156,8 @@ class Worker:
             advance = advances[0]
             if type(advance) is AdvanceExecution:
                 self._applied(claim, advance, receipt)
+        else:
+            self._lives.fenced(claim)
         return receipt
 
     def note_retry(self, kind: str, name: str) -> None:
@@ -220,11 +222,20 @@ class Worker:
             lambda: self._id,
             flush_most=settings.flush_most,
             on_applied=self._applied,
+            on_fenced=lambda claim: self._lives.fenced(claim),
             on_woke=self._wake_picker,
             observer=self._observer,
         )
         rescue = Rescue(self._store, lambda: self._id, self.commit, self._active.is_alive, self._gate)
-        self._lives = Lives(self._active, rescue, self._wake_picker)
+        self._sweep = OrphanSweep(
+            self._store,
+            self._active,
+            self._gate,
+            lambda: self._id,
+            settings.lease_seconds,
+            on_released=self._wake_picker,
+        )
+        self._lives = Lives(self._active, rescue, on_over=self._wake_picker, on_fenced=self._sweep.wake)
         self._drain = Drain(self._active, self._committer)
         self._picker = Picker(
             self._store,
@@ -254,7 +265,7 @@ class Worker:
             self._watcher,
             self._reaper,
             self._timers,
-            OrphanSweep(self._store, self._active, self._gate, lambda: self._id, settings.lease_seconds),
+            self._sweep,
         ]
         self._loops += self._services
         if settings.retention:
