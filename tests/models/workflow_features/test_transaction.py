@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -17,50 +17,7 @@ from holdfast.core.errors import CallNotAllowedError, ConfigurationError, Execut
 from holdfast.store.values import QueueRoom
 from holdfast.testing.stores import PostgresStores, SqliteStores
 from tests.models.workflow.kit import Rig
-
-
-class Account:
-    """A table of the user's own beside the ledger."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.stores = rig.stores
-        self.table = "account" if isinstance(rig.stores, SqliteStores) else f"{rig.stores.schema}.account"  # type: ignore[attr-defined]
-
-    async def execute(self, statement: str) -> list[Any]:
-        if isinstance(self.stores, SqliteStores):
-            with closing(sqlite3.connect(self.stores.path)) as db, db:
-                return db.execute(statement).fetchall()
-        assert isinstance(self.stores, PostgresStores)
-        connection = await asyncpg.connect(self.stores.url)
-        try:
-            return await connection.fetch(statement)
-        finally:
-            await connection.close()
-
-    async def make(self) -> Account:
-        await self.execute(f"drop table if exists {self.table}")
-        await self.execute(f"create table {self.table} (amount bigint not null)")
-        return self
-
-    async def amounts(self) -> list[int]:
-        return [row[0] for row in await self.execute(f"select amount from {self.table} order by amount")]
-
-    def adding(self, rig: Rig, after: Callable[[], None] = lambda: None, **settings: Any) -> Any:
-        """The transaction that adds a row, in the form that this store takes."""
-        insert = f"insert into {self.table} (amount) values "
-
-        def add_now(db: sqlite3.Connection, amount: int | None) -> int | None:
-            db.execute(insert + "(?)", (amount,))
-            after()
-            return amount
-
-        async def add(db: Any, amount: int | None) -> int | None:
-            await db.execute(insert + "($1)", amount)
-            after()
-            return amount
-
-        chosen: Any = add_now if isinstance(self.stores, SqliteStores) else add
-        return rig.app.transaction(name="add", **settings)(chosen)
+from tests.models.workflow_features.account import Account
 
 
 @contextmanager

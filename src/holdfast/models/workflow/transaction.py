@@ -3,23 +3,30 @@
 What they wrote and the record that they are done commit together. The fence is checked in the same transaction before
 any of the code runs. On PostgreSQL they are `async def` and get an asyncpg connection; on SQLite `def`, and get the
 sqlite3 connection of the writer, in its thread: nobody else writes meanwhile, so keep them short.
+
+A `timeout` cancels the one and interrupts the statement of the other. Python code that blocks can be neither: what it
+wrote is rolled back when it returns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Final, Generic, NoReturn, ParamSpec, TypeVar
 
 from holdfast.core.errors import CallNotAllowedError, DefinitionError
 from holdfast.engine.runner import Engine
-from holdfast.models.workflow.attempts import NOT_OWN
+from holdfast.models.workflow.attempts import NOT_OWN, AttemptTimedOut
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+
+_LOOK_EVERY: Final = 1000  # instructions of SQLite's machine: some ten microseconds
 
 
 class WrongStoreError(DefinitionError):
@@ -57,10 +64,16 @@ class Transaction(Task[P, R], Generic[P, R]):
 
         async def run_async(connection: Any) -> str:
             token = CURRENT_CALL.set(call)
+            deadline = asyncio.timeout(self.timeout_seconds)
             try:
-                async with asyncio.timeout(self.timeout_seconds):
-                    return encode(await function(connection, *arguments), max_bytes=limit)
+                async with deadline:
+                    value = await function(connection, *arguments)
+                if (due := deadline.when()) is not None and asyncio.get_running_loop().time() >= due:
+                    raise self._timed_out()  # it blocked the loop, or did not heed its cancel
+                return encode(value, max_bytes=limit)
             except BaseException as error:
+                if isinstance(error, TimeoutError) and deadline.expired():
+                    raise self._timed_out() from error
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                     raise
@@ -74,11 +87,40 @@ class Transaction(Task[P, R], Generic[P, R]):
 
         def run(connection: Any) -> str:
             try:
-                return encode(context.run(function, connection, *arguments), max_bytes=limit)
+                with self._in_time(connection):
+                    return encode(context.run(function, connection, *arguments), max_bytes=limit)
             except BaseException as error:
                 raise self._own(error)  # noqa: B904  (it has its cause)
 
         return run_async if is_async else run
+
+    @contextmanager
+    def _in_time(self, connection: Any) -> Iterator[None]:
+        """Around code on sqlite3: past the deadline no statement of it goes on, and it does not end well."""
+        if self.timeout_seconds is None:
+            yield
+            return
+        due, is_late = monotonic() + self.timeout_seconds, False
+
+        def look() -> bool:
+            nonlocal is_late
+            is_late = monotonic() >= due
+            return is_late  # True interrupts the statement
+
+        connection.set_progress_handler(look, _LOOK_EVERY)
+        try:
+            yield
+        except Exception as error:
+            if is_late:
+                raise self._timed_out() from error
+            raise
+        finally:
+            connection.set_progress_handler(None, 0)
+        if monotonic() >= due:
+            raise self._timed_out()
+
+    def _timed_out(self) -> AttemptTimedOut:
+        return AttemptTimedOut(f"{self.name} took longer than {self.timeout_seconds:g} s")
 
     def _own(self, error: BaseException) -> BaseException:
         """What it raised, as a failure of its own: the engine would take a cancel for one of its worker's."""

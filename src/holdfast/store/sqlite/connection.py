@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
+from holdfast.store.sqlite.lending import LendableConnection
 
 BUSY_SECONDS: Final = 10.0
 VERSION_NEEDED: Final = (3, 37, 0)  # strict tables; `returning` and generated columns are older
@@ -42,6 +43,7 @@ def connect(path: Path, busy_seconds: float, *, read_only: bool = False) -> sqli
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_STATEMENTS_CACHED,
+            factory=LendableConnection,
         )
         try:
             connection.execute("pragma synchronous = full")

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.core.errors import ConfigurationError
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.sqlite import flushing, inserting
+from holdfast.store.sqlite.lending import lent, require_open
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import ExecutionClaim, Inserted, NewExecution, Receipt
@@ -32,22 +33,17 @@ def transact(
     fence = tx.db.execute(SQL["flush_fence"], (claim.row, worker)).fetchone()
     if fence is None or fence[1:3] != (claim.epoch, claim.revision):
         return Receipt(False)
-    tx.db.set_authorizer(_forbid_transactions)
     try:
-        effects = tuple(effects_of(work(tx.db)))
+        with lent(tx.db):
+            value = work(tx.db)
+            require_open(tx.db)
+        effects = tuple(effects_of(value))
     except Exception as error:
         raise WorkFailed(error) from error
-    finally:
-        tx.db.set_authorizer(None)
     flushed = flushing.flush(tx, worker, [Commit(claim, effects)])
     (receipt,) = flushed.receipts
     receipt.at_us = flushed.at_us
     return receipt
-
-
-def _forbid_transactions(action: int, *_: object) -> int:
-    """Code that committed by itself would take the ledger's part with it, or leave it out."""
-    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
 
 
 def insert_with(path: Path, now: int, db: Any, rows: Sequence[NewExecution]) -> list[Inserted]:

@@ -1,0 +1,72 @@
+"""The writer's connection in the hands of user code: it can neither end the ledger's transaction nor outlive it.
+
+Some errors make SQLite roll the whole transaction back by itself (an interrupted write, a full disk, `or rollback`).
+Code that catches such an error and goes on would write in transactions of its own, which nobody could undo; so nothing
+is run on the connection any more once its transaction is gone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Self
+
+_RUN: Final = ("execute", "executemany", "executescript")
+
+
+class LendableConnection(sqlite3.Connection):
+    """As any, but that its instances take attributes: while it is lent, these stand before its methods."""
+
+
+class _LentCursor(sqlite3.Cursor):
+    def execute(self, *arguments: Any) -> Self:
+        require_open(self.connection)
+        return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> Self:
+        require_open(self.connection)
+        return super().executemany(*arguments)
+
+    def executescript(self, *arguments: Any) -> sqlite3.Cursor:
+        require_open(self.connection)
+        return super().executescript(*arguments)
+
+
+def require_open(db: sqlite3.Connection) -> None:
+    if not db.in_transaction:
+        raise sqlite3.OperationalError("an earlier error has rolled the transaction back: nothing more is run in it")
+
+
+@contextmanager
+def lent(db: sqlite3.Connection) -> Iterator[None]:
+    """Inside, the connection may be given to user code."""
+    db.set_authorizer(_forbid_transactions)
+    for name in _RUN:
+        setattr(db, name, _through_cursor(db, name))
+    setattr(db, "cursor", lambda factory=_LentCursor: _cursor(db, factory))  # noqa: B010  (a method, to the checker)
+    try:
+        yield
+    finally:
+        for name in (*_RUN, "cursor"):
+            delattr(db, name)
+        db.set_authorizer(None)
+
+
+def _through_cursor(db: sqlite3.Connection, name: str) -> Callable[..., sqlite3.Cursor]:
+    def run(*arguments: Any) -> sqlite3.Cursor:
+        made: sqlite3.Cursor = getattr(_cursor(db, _LentCursor), name)(*arguments)
+        return made
+
+    return run
+
+
+def _cursor(db: sqlite3.Connection, factory: Any) -> Any:
+    if isinstance(factory, type) and issubclass(factory, sqlite3.Cursor) and not issubclass(factory, _LentCursor):
+        factory = type(factory.__name__, (_LentCursor, factory), {})
+    return sqlite3.Connection.cursor(db, factory)
+
+
+def _forbid_transactions(action: int, *_: object) -> int:
+    """Code that committed by itself would take the ledger's part with it, or leave it out."""
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK

@@ -1,0 +1,75 @@
+"""The writer's connection in the hands of user code: nothing is run on it once its transaction is gone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.lending import lent, require_open
+
+INSERT = "insert into t (n) values (?)"
+
+
+class OwnCursor(sqlite3.Cursor):
+    """As users have them."""
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    db = connect(tmp_path / "ledger.db", 1.0)
+    db.execute("create table t (n int unique)")
+    db.execute(INSERT, (1,))
+    yield db
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda db: db.execute(INSERT, (2,)),
+        lambda db: db.executemany(INSERT, [(2,)]),
+        lambda db: db.executescript("insert into t (n) values (2)"),
+        lambda db: db.cursor().execute(INSERT, (2,)),
+        lambda db: db.cursor().executemany(INSERT, [(2,)]),
+        lambda db: db.cursor(OwnCursor).execute(INSERT, (2,)),
+        lambda db: db.cursor(factory=OwnCursor).executemany(INSERT, [(2,)]),
+    ],
+    ids=["execute", "executemany", "executescript", "cursor", "cursors-many", "own-cursor", "own-cursors-many"],
+)
+def test_after_an_error_that_rolled_back_nothing_is_written(
+    db: sqlite3.Connection, run: Callable[[sqlite3.Connection], Any]
+) -> None:
+    db.execute("begin immediate")
+    with lent(db):
+        db.execute(INSERT, (7,))
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute("insert or rollback into t (n) values (1)")
+        with pytest.raises(sqlite3.OperationalError, match="rolled the transaction back"):
+            run(db)
+        with pytest.raises(sqlite3.OperationalError, match="rolled the transaction back"):
+            require_open(db)
+    assert db.execute("select n from t").fetchall() == [(1,)]
+
+
+def test_it_works_as_any_connection_does_until_then(db: sqlite3.Connection) -> None:
+    db.execute("begin immediate")
+    with lent(db):
+        db.execute(INSERT, (2,))
+        assert db.executemany(INSERT, [(3,), (4,)]).rowcount == 2
+        assert isinstance(db.cursor(OwnCursor), OwnCursor)
+        db.row_factory = sqlite3.Row
+        assert [row["n"] for row in db.execute("select n from t order by n")] == [1, 2, 3, 4]
+        assert db.cursor().execute("select n from t where n = 3").fetchone()["n"] == 3
+        db.row_factory = None
+        with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+            db.commit()
+        with pytest.raises(TypeError):
+            db.cursor(lambda *_: object())  # type: ignore[type-var]
+    assert not vars(db), "what stood before its methods is gone"
+    db.execute("commit")
+    assert db.execute("select count(*) from t").fetchone() == (4,)
