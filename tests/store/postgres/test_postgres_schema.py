@@ -11,7 +11,7 @@ from tests.store.postgres.conftest import Connect, Connection
 from holdfast.core.errors import ConfigurationError, SchemaTooNewError
 from holdfast.core.status import Status
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.migrate import PACKAGE, ROUTINES, routines, routines_digest
+from holdfast.store.postgres.migrate import PACKAGE, ROUTINES, migrate, routines, routines_digest
 from holdfast.store.sql import load_text, migrations
 from holdfast.testing.hand import Hand, row, strand
 from holdfast.testing.postgres import PostgresServer
@@ -70,6 +70,21 @@ async def test_ten_processes_may_open_a_new_ledger_at_once(postgres_url: str, sc
         await store.close()
     rows = await (await connect()).fetch(f"select version, routines, routines_digest from {schema}.schema_version")
     assert [tuple(row) for row in rows] == [(migrations(PACKAGE)[-1].version, ROUTINES, routines_digest())]
+
+
+async def test_making_a_new_ledger_leaves_no_error_in_the_servers_log(schema: str, connect: Connect) -> None:
+    connection = await connect()
+    asked: list[str] = []
+    failed: list[str] = []
+
+    def note(query: asyncpg.connection.LoggedQuery) -> None:
+        (asked if query.exception is None else failed).append(query.query)
+
+    with connection.query_logger(note):
+        await migrate(connection, schema)
+        await migrate(connection, schema)
+    assert failed == []
+    assert any("to_regclass" in query for query in asked)
 
 
 async def test_opening_twice_changes_nothing(ledger: PostgresStore, schema: str, connect: Connect) -> None:

@@ -9,12 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeAlias
-
-import asyncpg
 
 from holdfast.core.errors import ConfigurationError, SchemaTooNewError
 from holdfast.store.sql import load_blocks, load_text, migrations
@@ -74,9 +71,8 @@ async def migrate(connection: Connection, schema: str) -> None:
     sql = _statements(schema)
     steps = migrations(PACKAGE, schema=schema)
     newest = steps[-1].version
-    with suppress(asyncpg.UndefinedTableError):  # of a new ledger; outside of a transaction it ends nothing
-        if _is_current(await _read_version(connection, schema), schema, newest):
-            return
+    if _is_current(await found_version(connection, schema), schema, newest):
+        return
     server = connection.get_server_version()
     if server.major * 10000 < SERVER_MIN:
         raise ConfigurationError(
@@ -110,12 +106,8 @@ def _is_current(found: Found | None, schema: str, newest: int) -> bool:
 
 
 async def found_version(connection: Connection, schema: str) -> Found | None:
-    # Asked in two steps: inside a transaction a failed select would be the end of it.
+    # Asked in two steps: a failed select would be the end of a transaction, and an error in the server's log.
     if await connection.fetchval(_statements(schema)["migrate_has_version"], f"{schema}.schema_version") is None:
         return None
-    return await _read_version(connection, schema)
-
-
-async def _read_version(connection: Connection, schema: str) -> Found | None:
     row = await connection.fetchrow(_statements(schema)["migrate_version"])
     return None if row is None else (row["version"], row["routines"], row["routines_digest"])
