@@ -1,4 +1,5 @@
-"""Warm resume, replay, eviction, moves and the fast lane all write the same journal (DESIGN 6, rulings B15, B16)."""
+"""Warm resume, replay, eviction, moves, the fast lane and the short way of a sleep all write the same journal, and the
+same rows (DESIGN 6, rulings B15, B16)."""
 
 from __future__ import annotations
 
@@ -10,28 +11,33 @@ from datetime import datetime
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import PromiseId, Status
 from holdfast.models.workflow.lane import Lane
+from holdfast.models.workflow.run import Run
 from holdfast.store.base import Store
+from holdfast.store.values import ExecutionView
 from holdfast.testing.audit import all_views, audit
 from holdfast.testing.faults import Borrowed
 from holdfast.testing.stores import Stores
-from tests.models.workflow.generated import NAMES, QUEUES, Program, declare, draw_program
+from tests.models.workflow.generated import NAMES, QUEUES, Op, Program, declare, draw_program
 from tests.models.workflow.kit import Facts, HandWorker, Rig
 
 EXAMPLES = {"sqlite": 60, "postgres": 6}
 ROUNDS = 60
+# Asleep with nothing else to come, and while a call that was left waits for its next attempt, before the sleep is over.
+SLEEPS = Program([Op("sleep", 2), Op("any", 0, [Op("flaky", 3), Op("sleep", 1)]), Op("sleep", 3), Op("remote", 1)])
 TIMES = ("fire_at", "time", "retry_at")
 
 
 @dataclass
 class Played:
-    """What a run left: of each execution its status, its result and its journal."""
+    """What a run left: of each execution its status, its result and its journal; and how it waited on its way."""
 
     executions: dict[str, tuple[Status, Any, list[Facts]]]
+    parked: list[list[Any]]
     ran: Counter[str]
 
 
@@ -40,12 +46,14 @@ async def play(stores: Stores, program: Program, mode: str, cancel_at: int | Non
     began = stores.clock.now
     rig = Rig(stores, store=cast(Store, Borrowed(stores.store)))
     ran: Counter[str] = Counter()
+    parked: list[list[Any]] = []
     generated = declare(rig.app, ran)
     try:
         workers = [await _worker(rig, mode) for _ in range(2 if mode == "moving" else 1)]
         handle = await generated.options(key="the one").start(program)
         for round_number in range(ROUNDS):
             await _work(rig, workers, mode)
+            parked.append([_waiting(view, began) for view in await all_views(stores.store)])
             if not await _live(stores):
                 break
             await _signal_all(rig, NAMES[round_number % 2], round_number)
@@ -55,7 +63,7 @@ async def play(stores: Stores, program: Program, mode: str, cancel_at: int | Non
         await rig.check_journals()
         assert not await audit(stores.store)
         assert not await _live(stores), "it never ended"
-        return Played(await _executions(rig, began), ran)
+        return Played(await _executions(rig, began), parked, ran)
     finally:
         await rig.close()
 
@@ -72,6 +80,12 @@ async def _work(rig: Rig, workers: list[HandWorker], mode: str) -> None:
         idle = 0 if await workers[0].run_once() else idle + 1
         if mode == "evicted":
             rig.forget()
+
+
+def _waiting(view: ExecutionView, began: datetime) -> tuple[Any, ...]:
+    """A row between two rounds: what may wake it, and all else that a worker goes by."""
+    wakes_in = None if view.wake_at is None else (view.wake_at - began).total_seconds()
+    return view.promise, view.status, view.awaits, wakes_in, view.children_pending, view.attempt, view.journal_length
 
 
 async def _live(stores: Stores) -> list[PromiseId]:
@@ -103,7 +117,7 @@ def programs(draw: st.DrawFn) -> Program:
     return draw_program(lambda below: draw(st.integers(0, below - 1)))
 
 
-@pytest.mark.parametrize("mode", ["cold", "evicted", "moving", "no lane"])
+@pytest.mark.parametrize("mode", ["cold", "evicted", "moving", "no lane", "no short sleep"])
 def test_every_way_of_going_on_writes_the_same_journal(
     backend: str, mode: str, make_stores: Callable[[str], Stores]
 ) -> None:
@@ -112,14 +126,18 @@ def test_every_way_of_going_on_writes_the_same_journal(
         runner.run(stores.open())
 
         @settings(max_examples=EXAMPLES[backend], deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @example(program=SLEEPS, cancel_at=None)
         @given(program=programs(), cancel_at=st.none() | st.integers(0, 4))
         def compare(program: Program, cancel_at: int | None) -> None:
             warm = runner.run(play(stores, program, "warm", cancel_at))
             with pytest.MonkeyPatch.context() as patched:
                 if mode == "no lane":
                     patched.setattr(Lane, "_next_in_lane", lambda run: None)
+                elif mode == "no short sleep":
+                    patched.setattr(Run, "_asleep_until_us", lambda run: None)
                 other = runner.run(play(stores, program, mode, cancel_at))
             assert other.executions == warm.executions
+            assert other.parked == warm.parked
             assert other.ran == warm.ran
 
         try:

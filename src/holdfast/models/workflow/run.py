@@ -167,11 +167,10 @@ class Run(Lane):
         session = self._session
         wait = session.wait
         assert wait is not None
-        if wait.kind == "Single" and not session.open_calls:  # a sleep
-            due_us = session.timers.get(wait.waiting_on[0])
-            if due_us is not None:
-                await self._commit(Status.AWAITING_PROMISE, awaits=(), wake_at_us=due_us)
-                return
+        due_us = self._asleep_until_us()
+        if due_us is not None:
+            await self._commit(Status.AWAITING_PROMISE, awaits=(), wake_at_us=due_us)
+            return
         names = tuple(sorted({s.signal_name for s in wait.signals if s.promise_id not in session.settled}))
         unsettled = [promise_id for promise_id in wait.waiting_on if promise_id not in session.settled]
         remote = sum(1 for promise_id in unsettled if self._is_remote(promise_id))
@@ -183,6 +182,13 @@ class Run(Lane):
         children = 0 if not remote else (1 if wait.kind == "Any" else remote)
         due_us = min(due, default=None)
         await self._commit(Status.AWAITING_PROMISE, awaits=names, wake_at_us=due_us, wait_children=children)
+
+    def _asleep_until_us(self) -> int | None:
+        """When the body goes on, if it sleeps and nothing else is going on: whatever else parks takes a longer look."""
+        session, wait = self._session, self._session.wait
+        if wait is None or wait.kind != "Single" or session.open_calls:
+            return None
+        return session.timers.get(wait.waiting_on[0])
 
     def _conclude(self) -> tuple[Status, bool, dict[str, Any]]:
         """Append the last event; the status that the row gets with it, that this is progress, and its columns."""
