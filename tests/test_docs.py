@@ -38,8 +38,6 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 TUTORIAL = DOCS / "tutorial" / "index.md"
-# Its blocks are fragments beside complete programs, which are examples/operation_*.py and run in their own tests.
-FRAGMENTS = {"several-processes.md"}
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# ([a-z_]+\.py)\n")
@@ -90,7 +88,7 @@ def _name(value: object) -> str:
 
 SECTIONS: dict[str, list[Path]] = {}
 for _page in PAGES:
-    if _page.name not in FRAGMENTS and any(block.file_name is None for block in python_blocks(_page)):
+    if any(block.file_name is None for block in python_blocks(_page)):
         SECTIONS.setdefault("top" if _page.parent in (ROOT, DOCS) else _page.parent.name, []).append(_page)
 
 
@@ -205,13 +203,6 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     assert list(dict.fromkeys(packed)) == ["cup", "pot", "jug", "tray", "lamp", "vase"]
     assert len(packed) <= 7, "only what was in flight is packed again"
     assert Program(place_again, tmp_path).rest()[1:] == ["packed 6 boxes"]
-
-
-def test_fragments_are_at_least_python() -> None:
-    found = [block for page in PAGES if page.name in FRAGMENTS for block in python_blocks(page)]
-    assert found
-    for block in found:
-        compile(block.text, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_links_between_pages_lead_somewhere() -> None:
