@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.cli import answers
+from holdfast.core.journal.events import InvokeScheduled
 from holdfast.core.status import Status
 from holdfast.views import shapes
 from tests.cli.conftest import Call
@@ -49,6 +50,8 @@ def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, ho
     past = parsed(holdfast("history", first.id[:12], "--json"), answers.PastOf)
     assert (past.kind, past.transitions) == ("workflow", [])
     assert [type(event).__name__ for event in past.events][:2] == ["ExecutionStarted", "InvokeScheduled"]
+    assert isinstance(past.events[1], InvokeScheduled)
+    assert past.events[1].promise_id == f"{first.id}.0"
     plain = holdfast("history", first.id)
     assert "\x1b" not in plain.out
     assert "InvokeScheduled    0 charge" in plain.out
@@ -67,6 +70,7 @@ def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, ho
     assert lines[-1].status is Status.DONE
     events = [line.event for line in lines if line.what == "event"]
     assert [event.sequence for event in events if event is not msgspec.UNSET] == list(range(len(events)))
+    assert events[1] == past.events[1]
     screen = holdfast_in_terminal("tail", first.id)
     assert screen.plain.splitlines()[-1] == f"{first.label} has ended as done"
 

@@ -68,7 +68,7 @@ async def check(sim: Simulation) -> None:
         assert not violations, f"{view.name}: " + "; ".join(map(str, violations))
         for event in (event for segment in segments for event in segment.events):
             if isinstance(event, InvokeCompleted):
-                assert ran[event.promise_id] <= event.attempt + len(sim.points.deaths)
+                assert ran[text + event.promise_id] <= event.attempt + len(sim.points.deaths)
 
 
 async def everything(sim: Simulation) -> None:

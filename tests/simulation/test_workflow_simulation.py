@@ -18,6 +18,7 @@ from holdfast import Handle, PromiseId, Status
 from holdfast.core import crashpoints
 from holdfast.core.journal import decode_segment, validate_segments
 from holdfast.core.journal.events import Event, ExecutionCompleted, InvokeCompleted, Ok, SignalDelivered
+from holdfast.core.journal.local_ids import whole
 from holdfast.store.base import Store
 from holdfast.store.values import Delivery, ExecutionView
 from holdfast.testing.audit import all_views, audit
@@ -170,7 +171,7 @@ class Life:
             segments = [decode_segment(segment) for segment in await store.journal(view.promise)]
             violations = validate_segments(text, segments)
             assert not violations, "; ".join(map(str, violations))
-            events = [event for segment in segments for event in segment.events]
+            events = [whole(text, event) for segment in segments for event in segment.events]
             self.check_results(events, rows, view)
             self.check_signals(events, view)
             journals[text] = await self.rig.lines(PromiseId.parse(text))

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -197,7 +198,7 @@ async def test_the_view_shows_one_event_a_row(stores: Stores, hand: Hand) -> Non
     now = stores.clock.now
     events: list[Event] = [
         ExecutionStarted(sequence=0, timestamp=now, component_digest="d", input=Raw(b"[1]")),
-        TimerFired(sequence=1, timestamp=now + timedelta(seconds=1), promise_id="x.0"),
+        TimerFired(sequence=1, timestamp=now + timedelta(seconds=1), promise_id=".0"),
     ]
     body = encode_segment(Segment(events=events)).decode()
     await hand.apply(claim, keep(), AppendJournal(0, 2, body))
@@ -210,6 +211,22 @@ async def test_the_view_shows_one_event_a_row(stores: Stores, hand: Hand) -> Non
     assert [json.loads(text) for *_, text in shown] == json.loads(body)["events"]
     ((stamp,),) = await query(stores, "select timestamp from {schema}.journal_events where sequence = 0")
     assert (stamp if isinstance(stamp, str) else stamp.isoformat()).startswith(now.isoformat()[:19])
+
+
+@pytest.mark.parametrize("path", [(), (0,), (7, 4294967295), (1, 16, 3_000_000_000)])
+async def test_the_view_shows_whole_ids(stores: Stores, hand: Hand, path: tuple[int, ...]) -> None:
+    """In the journal they are local to it."""
+    promise = PromiseId(bytes(range(32)), path)
+    claim = await hand.take(msgspec.structs.replace(row("a"), promise=promise.to_bytes()))
+    now = stores.clock.now
+    events: list[Event] = [
+        ExecutionStarted(sequence=0, timestamp=now, component_digest="d", input=Raw(b"[1]")),
+        TimerFired(sequence=1, timestamp=now, promise_id=".12"),
+    ]
+    body = encode_segment(Segment(events=events)).decode()
+    await hand.apply(claim, keep(), AppendJournal(0, 2, body))
+    shown = await query(stores, "select promise_id from {schema}.journal_events order by sequence")
+    assert shown == [(None,), (str(promise.child(12)),)]
 
 
 async def test_purge_takes_the_journal_along(stores: Stores, hand: Hand) -> None:

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from holdfast import App, Context, PromiseId, Status
 from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.core.journal.events import InvokeScheduled
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter
@@ -86,6 +87,8 @@ async def test_lists_are_narrowed_and_paged(shop: Shop) -> None:
 async def test_the_journal_and_everything_else_is_read(shop: Shop) -> None:
     journal = await reading.journal(shop.store, shop.parent)
     assert [event.sequence for event in journal.events] == list(range(len(journal.events)))
+    calls = [event.promise_id for event in journal.events if isinstance(event, InvokeScheduled)]
+    assert calls == [str(shop.parent.child(number)) for number in range(len(calls))]
     assert (await reading.history(shop.store, shop.parent)).transitions == []
     assert [line.name for line in await reading.definitions(shop.store)] == ["order", "pack"]
     (schedule,) = await reading.schedules(shop.store)

@@ -50,6 +50,10 @@ async def test_a_workflow_is_started_signalled_and_read(shop: Shop) -> None:
         journal = (await http.get(f"{API}/executions/{id}/journal")).json()
         assert [event["sequence"] for event in journal["events"]] == list(range(shown["journal_length"]))
         assert journal["events"][0]["event"] == "ExecutionStarted"
+        named = [
+            promise for event in journal["events"] for promise in event.get("waiting_on", [event.get("promise_id")])
+        ]
+        assert {promise.rpartition(".")[0] for promise in named if promise is not None} == {id}
         rest = (await http.get(f"{API}/executions/{id}/journal", params={"after": 2, "limit": 2})).json()
         assert rest["events"] == journal["events"][3:5]
         assert rest["more"]

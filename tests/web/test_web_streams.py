@@ -56,6 +56,8 @@ async def test_a_stream_cut_off_after_every_event_tells_each_event_once(shop: Sh
         last = event["id"]
     told = [json.loads(event["data"])["sequence"] for event in found if event["event"] == "journal"]
     assert told == await sequences(store, promise)
+    events = [json.loads(event["data"]) for event in found if event["event"] == "journal"]
+    assert {event["promise_id"].rpartition(".")[0] for event in events if "promise_id" in event} == {str(handle.id)}
     assert [event["event"] for event in found][-2:] == ["status", "end"]
     assert json.loads(found[-1]["data"])["status"] == "done"
     assert live.open == 0

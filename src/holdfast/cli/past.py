@@ -18,7 +18,7 @@ from holdfast.cli.output import STATUS_STYLES, Cell, Grid, Value, exact
 from holdfast.core.codec import decode_error
 from holdfast.core.durations import format_duration
 from holdfast.core.journal import events as e
-from holdfast.core.journal.format import decode_segment
+from holdfast.core.journal.local_ids import events_of
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionView
@@ -38,12 +38,13 @@ def history_command(call: Invocation, execution: str) -> None:
         view = await (await ledger.find(execution)).describe()
         transitions = [shapes.transition(line) for line in await ledger.store.history(view.promise)]
         segments = await ledger.store.journal(view.promise) if view.journal_length else []
+        found = str(shapes.id_of(view))
         past = PastOf(
-            id=str(shapes.id_of(view)),
+            id=found,
             label=shapes.label_of(view),
             kind=view.kind,
             transitions=transitions,
-            events=[event for body in segments for event in decode_segment(body).events],
+            events=[event for body in segments for event in events_of(found, body)],
         )
         return past, ledger.now
 
@@ -101,7 +102,7 @@ async def tail(store: Store, view: ExecutionView, *, new: bool = False) -> Async
         names: dict[str, Any] = {"id": str(shapes.id_of(view)), "label": shapes.label_of(view)}
         if view.journal_length > sequence + 1:
             for body in await store.journal_since(view.promise, sequence + 1):
-                for event in decode_segment(body).events:
+                for event in events_of(names["id"], body):
                     if event.sequence > sequence:
                         sequence, is_news = event.sequence, True
                         yield TailLine(what="event", event=event, **names)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.clock import to_datetime
 from holdfast.core.errors import NotFoundError
 from holdfast.core.identity import IdQuery, PromiseId, resolve
-from holdfast.core.journal.format import decode_segment
+from holdfast.core.journal.local_ids import events_of
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter, ExecutionView
@@ -77,9 +77,9 @@ async def execution(store: Store, text: str | PromiseId, *, children_most: int |
 async def journal(store: Store, text: str | PromiseId) -> shapes.Journal:
     """The events of a workflow; of everything else there are none."""
     view = await find(store, text)
-    segments = [decode_segment(body) for body in await store.journal(view.promise)]
-    events = [event for segment in segments for event in segment.events]
-    return shapes.Journal(id=str(shapes.id_of(view)), label=shapes.label_of(view), events=events)
+    found = str(shapes.id_of(view))
+    events = [event for body in await store.journal(view.promise) for event in events_of(found, body)]
+    return shapes.Journal(id=found, label=shapes.label_of(view), events=events)
 
 
 async def history(store: Store, text: str | PromiseId) -> shapes.History:

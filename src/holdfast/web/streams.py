@@ -22,7 +22,7 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.core.errors import InvalidArgumentError, StoreUnavailableError
 from holdfast.core.identity import PromiseId
-from holdfast.core.journal.format import decode_segment
+from holdfast.core.journal.local_ids import events_of
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionView
@@ -146,8 +146,9 @@ class Streams:
     async def _news(self, store: Store, view: ExecutionView, told: Told) -> AsyncIterator[bytes]:
         """What was not told yet, at most about a page of each."""
         if view.journal_length > told.sequence + 1:
+            own = str(shapes.id_of(view))
             for segment in await store.journal_since(view.promise, told.sequence + 1):
-                for found in decode_segment(segment).events:
+                for found in events_of(own, segment):
                     if found.sequence > told.sequence:
                         told.sequence = found.sequence
                         yield event("journal", found, str(told))

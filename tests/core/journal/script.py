@@ -25,8 +25,8 @@ def ok(text: str = "1") -> Ok:
 
 
 def child(number: int | str) -> str:
-    """`root.3` for 3; a string stands for itself."""
-    return number if isinstance(number, str) else f"{ROOT}.{number}"
+    """`.3` for 3, as a journal names its own; a string stands for itself."""
+    return number if isinstance(number, str) else f".{number}"
 
 
 class Script:

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from holdfast.core.errors import JournalFormatError
 from holdfast.core.journal import Journal, Segment, decode_segment, encode_segment, validate_segments
+from holdfast.core.journal import events as e
 from tests.core.journal.examples import EXAMPLES
-from tests.core.journal.script import ROOT, Script
+from tests.core.journal.script import NOW, ROOT, Script
 
 DATA = Path(__file__).parent / "data"
 STORED = sorted(DATA.glob("v*_*.json"))
@@ -39,12 +41,11 @@ def test_an_event_reads_well() -> None:
         "event": "InvokeScheduled",
         "sequence": 1,
         "timestamp": "2026-01-01T12:00:00.250000Z",
-        "promise_id": "root.0",
+        "promise_id": ".0",
         "kind": "Function",
         "function_name": "task",
         "input": [1],
         "fingerprint": "f1",
-        "retry_policy": None,
         "v": 1,
     }
     assert lines[3]["error"] == {
@@ -55,6 +56,18 @@ def test_an_event_reads_well() -> None:
         "traceback": None,
     }
     assert (lines[3]["retry_at"], lines[4]["duration"]) == ("2026-01-01T13:00:00.250000Z", "PT3600S")
+
+
+def test_what_says_nothing_is_not_written() -> None:
+    script = Script().start().timer(0).wait(0).fire(0).resume().time(1).finish()
+    segment = Segment(events=script.events)
+    text = encode_segment(segment).decode()
+    left_out = ("patches", "signals", "parent_id", "idempotency_key", "version", "retry_policy", "fingerprint")
+    assert [name for name in left_out if f'"{name}"' in text.replace('"fingerprint":"PT1H"', "")] == []
+    assert decode_segment(text) == segment
+    told = Segment(events=[e.ExecutionStarted(0, NOW, "d", Raw(b"1"), "root", "key", 2)], patches={"a": True})
+    assert [name for name in left_out[2:5] if f'"{name}"' not in encode_segment(told).decode()] == []
+    assert encode_segment(told).startswith(b'{"v":1,"patches":{"a":true},"events":[')
 
 
 def test_every_event_carries_the_format_version() -> None:
@@ -85,9 +98,9 @@ def test_segments_add_up_to_the_journal_they_were_taken_from() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b'{"v":2,"patches":{},"events":[]}',
-        b'{"v":1,"patches":{},"events":[{"event":"ExecutionResumed","sequence":1,"timestamp":"2026-01-01T00:00:00Z","v":2}]}',
-        b'{"v":1,"patches":{},"events":[{"event":"ExecutionMoved","sequence":1,"v":2}]}',
+        b'{"v":2,"events":[]}',
+        b'{"v":1,"events":[{"event":"ExecutionResumed","sequence":1,"timestamp":"2026-01-01T00:00:00Z","v":2}]}',
+        b'{"v":1,"events":[{"event":"ExecutionMoved","sequence":1,"v":2}]}',
     ],
 )
 def test_a_newer_format_is_named_as_such(text: bytes) -> None:
@@ -101,15 +114,15 @@ def test_a_newer_format_is_named_as_such(text: bytes) -> None:
     [
         b"",
         b"null",
-        b'{"v":1,"patches":{},"events":[',
-        b'{"v":1,"patches":{}}',
-        b'{"v":0,"patches":{},"events":[]}',
+        b'{"v":1,"events":[',
+        b'{"v":1}',
+        b'{"v":0,"events":[]}',
         b'{"v":1,"patches":{"a":1},"events":[]}',
-        b'{"v":1,"patches":{},"events":[{"event":"ExecutionMoved","sequence":1,"v":1}]}',
-        b'{"v":1,"patches":{},"events":[{"event":"ExecutionResumed","sequence":1,"timestamp":"2026-01-01T00:00:00","v":1}]}',
-        b'{"v":1,"patches":{},"events":[{"event":"ExecutionResumed","sequence":"1","timestamp":"2026-01-01T00:00:00Z","v":1}]}',
-        b'{"v":1,"patches":{},"events":[{"event":"CancelRequested","sequence":1,"timestamp":"2026-01-01T00:00:00Z","reason":"\xff","v":1}]}',
-        b'{"v":1,"patches":{},"events":[{"event":"ExecutionCompleted","sequence":1,"timestamp":"2026-01-01T00:00:00Z","result":'
+        b'{"v":1,"events":[{"event":"ExecutionMoved","sequence":1,"v":1}]}',
+        b'{"v":1,"events":[{"event":"ExecutionResumed","sequence":1,"timestamp":"2026-01-01T00:00:00","v":1}]}',
+        b'{"v":1,"events":[{"event":"ExecutionResumed","sequence":"1","timestamp":"2026-01-01T00:00:00Z","v":1}]}',
+        b'{"v":1,"events":[{"event":"CancelRequested","sequence":1,"timestamp":"2026-01-01T00:00:00Z","reason":"\xff","v":1}]}',
+        b'{"v":1,"events":[{"event":"ExecutionCompleted","sequence":1,"timestamp":"2026-01-01T00:00:00Z","result":'
         + b"[" * 100_000,
     ],
 )

@@ -17,6 +17,7 @@ from holdfast.core.journal import Journal, Segment, decode_segment, encode_segme
 from holdfast.core.journal.book import Waiting
 from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import (
+    NULL,
     AwaitKind,
     CancelRequested,
     Err,
@@ -47,7 +48,7 @@ Way = Callable[[], object]
 
 texts = st.sampled_from(['{"order":1}', '{"name":"wörk"}', "{}", '{"text":"a\\"b"}'])
 values = st.sampled_from([b"1", b"null", '"ö"'.encode(), b'{"a":[1,2]}'])
-children = st.sampled_from([f"{ROOT}.{number}" for number in range(4)] + [f"{ROOT}.01", "elsewhere.0"])
+children = st.sampled_from([f".{number}" for number in range(4)] + [".01", f"{ROOT}.0"])
 kinds: st.SearchStrategy[AwaitKind] = st.sampled_from(["Single", "Single", "Any", "All", "Signal"])
 durations = st.sampled_from([0.0, 0.000001, 1.0, 90.25, 86_400.0 * 365 * 200])
 operations = st.one_of(
@@ -68,9 +69,9 @@ operations = st.one_of(
 call = st.builds(
     lambda number, text, value: [
         ("schedule", text),
-        ("wait", (f"{ROOT}.{number}",), "Single"),
-        ("start", f"{ROOT}.{number}", 1),
-        ("complete", f"{ROOT}.{number}", 1, value),
+        ("wait", (f".{number}",), "Single"),
+        ("start", f".{number}", 1),
+        ("complete", f".{number}", 1, value),
         ("resume",),
     ],
     st.integers(0, 1),
@@ -79,9 +80,9 @@ call = st.builds(
 )
 sleep = st.builds(
     lambda number, seconds, length: [
-        ("sleep", f"{ROOT}.{number}", seconds),
-        ("wait", (f"{ROOT}.{number}",), "Single"),
-        ("fire", f"{ROOT}.{number}"),
+        ("sleep", f".{number}", seconds),
+        ("wait", (f".{number}",), "Single"),
+        ("fire", f".{number}"),
         ("resume",),
     ][:length],
     st.integers(0, 2),
@@ -94,8 +95,8 @@ call_cut_short = st.builds(lambda begun, length: begun[:length], call, st.intege
 near = st.one_of(
     st.just([("schedule", "{}")]),
     st.just([("resume",)]),
-    st.builds(lambda number, attempt: [("start", f"{ROOT}.{number}", attempt)], st.integers(0, 1), st.integers(0, 2)),
-    st.builds(lambda number, kind: [("wait", (f"{ROOT}.{number}",), kind)], st.integers(0, 1), kinds),
+    st.builds(lambda number, attempt: [("start", f".{number}", attempt)], st.integers(0, 1), st.integers(0, 2)),
+    st.builds(lambda number, kind: [("wait", (f".{number}",), kind)], st.integers(0, 1), kinds),
 )
 histories = st.lists(
     st.one_of(call, call_cut_short, near, call_at_once, sleep, operations.map(lambda operation: [operation])),
@@ -209,6 +210,19 @@ def test_writing_events_as_text_is_appending_them(
     assert quickly.pending_first == quickly.length
 
 
+@given(st.sampled_from([None, f"{ROOT}.3"]), st.sampled_from([None, "", NAME]), st.integers(1, 300), st.booleans())
+def test_what_says_nothing_is_left_out_as_text_too(
+    parent: str | None, key: str | None, version: int, has_policy: bool
+) -> None:
+    quickly, slowly, stamp = Journal(ROOT), Journal(ROOT), Stamp(1_800_000_000_000_001)
+    policy = SETTINGS if has_policy else NULL
+    quick.begin(quickly, stamp, "d", "1", parent, key, version)
+    quick.schedule(quickly, stamp, quick.CallText("Http", NAME, policy), "{}", MARK)
+    slowly.append(ExecutionStarted(0, stamp.moment, "d", Raw(b"1"), parent, key, version))
+    slowly.append(InvokeScheduled(1, stamp.moment, ".0", "Http", NAME, Raw(b"{}"), MARK, policy))
+    assert quickly.take_segment() == slowly.take_segment()
+
+
 class Heard(Journal):
     """Remembers what was to be appended, refused or not."""
 
@@ -245,9 +259,9 @@ calls_in_a_row = st.lists(st.tuples(texts, values), min_size=2, max_size=5).map(
     lambda made: [
         [
             ("schedule", text),
-            ("wait", (f"{ROOT}.{number}",), "Single"),
-            ("start", f"{ROOT}.{number}", 1),
-            ("complete", f"{ROOT}.{number}", 1, value),
+            ("wait", (f".{number}",), "Single"),
+            ("start", f".{number}", 1),
+            ("complete", f".{number}", 1, value),
             ("resume",),
         ]
         for number, (text, value) in enumerate(made)
@@ -258,13 +272,13 @@ changes = st.sampled_from(
         {},
         {"sequence": 3},
         {"timestamp": datetime(2026, 1, 1)},
-        {"promise_id": f"{ROOT}.1"},
-        {"promise_id": "elsewhere.0"},
+        {"promise_id": ".1"},
+        {"promise_id": f"{ROOT}.0"},
         {"attempt": 2},
         {"result": Err(Failure("user", "Bad", "no"))},
-        {"waiting_on": (f"{ROOT}.0", f"{ROOT}.1")},
+        {"waiting_on": (".0", ".1")},
         {"kind": "Any"},
-        {"signals": (SignalWait(f"{ROOT}.9", "go"),)},
+        {"signals": (SignalWait(".9", "go"),)},
     ]
 )
 

@@ -95,7 +95,7 @@ BREAKS: dict[Rule, list[Script]] = {
     rules.S_3: [started().finish().finish(), started().finish().fail(), started().cancel().cancelled().finish()],
     rules.S_4: [started().finish().random(0), started().schedule(0).fail().begin(0), started().finish().cancel()],
     rules.S_5: [started().cancelled()],
-    rules.SE_1: [started().begin(0), started().timer(0).begin(0), started().schedule(0).begin("root.00")],
+    rules.SE_1: [started().begin(0), started().timer(0).begin(0), started().schedule(0).begin(".00")],
     rules.SE_2: [started().schedule(0).complete(0), started().complete(0)],
     rules.SE_3: [
         started().schedule(0).retry(0),
@@ -204,8 +204,10 @@ BREAKS: dict[Rule, list[Script]] = {
         started().random(1),
         started().schedule(0).timer(0),
         started().schedule("other.0"),
-        started().timer("root.0.0"),
-        started().join_set("root.٠"),
+        started().schedule("root.0"),  # whole, where a journal names its own children locally
+        started().schedule(".00"),
+        started().timer(".0.0"),
+        started().join_set(".٠"),
         started().deliver("go", 1).timer(0).receive(0, "go", 1),
         started().wait_signal(1, "go"),
         started().timer(0).wait_signal(0, "go"),
@@ -235,10 +237,10 @@ BREAKS: dict[Rule, list[Script]] = {
         started().timer(0).wait(1, 0, kind="Any", signals={1: "go"}).fire(0).resume().wait_signal(1, "on"),
     ],
     rules.AWARE_TIME: [
-        started().add(e.RandomGenerated(1, NAIVE, "root.0", Raw(b"1"), "")),
-        started().add(e.TimeRecorded(1, NOW, "root.0", NAIVE)),
-        started().add(e.TimerScheduled(1, NOW, "root.0", NOW - NOW, NAIVE, "")),
-        started().schedule(0).begin(0).add(e.InvokeRetrying(3, NOW, "root.0", 1, BOOM, NAIVE)),
+        started().add(e.RandomGenerated(1, NAIVE, ".0", Raw(b"1"), "")),
+        started().add(e.TimeRecorded(1, NOW, ".0", NAIVE)),
+        started().add(e.TimerScheduled(1, NOW, ".0", NOW - NOW, NAIVE, "")),
+        started().schedule(0).begin(0).add(e.InvokeRetrying(3, NOW, ".0", 1, BOOM, NAIVE)),
     ],
 }
 

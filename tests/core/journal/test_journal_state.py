@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.journal import Journal, JournalState, JournalStatus, Operation, fold, operations_of, validate
+from holdfast.core.journal import (
+    Journal,
+    JournalState,
+    JournalStatus,
+    Operation,
+    Segment,
+    encode_segment,
+    fold,
+    operations_of,
+    validate,
+)
 from holdfast.core.journal import events as e
 from holdfast.core.journal.events import AwaitKind, Event
 from holdfast.core.journal.fold import STATUS_AFTER
+from holdfast.core.journal.local_ids import local_number, whole, whole_id
 from tests.core.journal.examples import EXAMPLES
 from tests.core.journal.script import ROOT, Script, ok
 
@@ -37,7 +48,7 @@ def test_the_fold_of_every_prefix_is_the_journals_own_state(example: Example) ->
 def test_the_full_example_has_the_seeds_25_events_and_waits() -> None:
     events = [event for event, _ in EXAMPLES["full"]]
     assert len(events) == 25
-    assert fold(events[:13]) == JournalState(JournalStatus.BLOCKED, ("root.3", "root.4"), "Any")
+    assert fold(events[:13]) == JournalState(JournalStatus.BLOCKED, (".3", ".4"), "Any")
     assert fold(events) == JournalState(JournalStatus.COMPLETED)
 
 
@@ -78,7 +89,7 @@ def test_a_wait_on_several_is_satisfied_by_its_kind(kind: AwaitKind, settled: li
         settle[number]()
     journal = journal_of(script)
     assert journal.is_wait_satisfied is satisfied
-    assert [journal.is_settled(f"root.{n}") for n in range(3)] == [n in settled for n in range(3)]
+    assert [journal.is_settled(f".{n}") for n in range(3)] == [n in settled for n in range(3)]
 
 
 def test_what_was_settled_before_the_wait_counts() -> None:
@@ -100,7 +111,7 @@ def test_a_late_outcome_while_cancelling_is_kept_and_does_not_resume() -> None:
     script = Script().start().schedule(0).begin(0).wait(0).cancel().complete(0).deliver("go", 1)
     journal = journal_of(script.receive(1, "go", 1).call(2).join_set(3).submit(3, 2).take(3, 2))
     assert journal.state == JournalState(JournalStatus.CANCELLING)
-    assert journal.is_settled("root.0")
+    assert journal.is_settled(".0")
     assert journal_of(script.cancelled()).state == JournalState(JournalStatus.CANCELLED)
 
 
@@ -109,14 +120,14 @@ def test_a_signal_awaited_again_after_its_deadline_gets_the_late_delivery() -> N
     script = Script().start().timer(0).wait(1, 0, kind="Any", signals={1: "go"}).fire(0).resume()
     journal = journal_of(script.wait_signal(2, "go").deliver("go", 1).receive(2, "go", 1).resume())
     assert journal.status is JournalStatus.RUNNING
-    assert (journal.is_settled("root.1"), journal.is_settled("root.2")) == (False, True)
+    assert (journal.is_settled(".1"), journal.is_settled(".2")) == (False, True)
 
 
 def test_an_open_signal_promise_can_be_awaited_again() -> None:
     script = Script().start().timer(0).wait(1, 0, kind="Any", signals={1: "go"}).fire(0).resume()
     journal = journal_of(script.wait_signal(1, "go").deliver("go", 1).receive(1, "go", 1).resume())
-    assert journal.is_settled("root.1")
-    assert journal.next_promise_id == "root.2"
+    assert journal.is_settled(".1")
+    assert journal.next_promise_id == ".2"
 
 
 def test_a_call_may_join_a_set_after_it_completed() -> None:
@@ -135,9 +146,33 @@ def test_a_journal_knows_the_oldest_buffered_delivery() -> None:
 
 def test_a_nested_journal_numbers_its_own_children() -> None:
     """B1: an invoked function's journal has its promise id, and its children follow that."""
-    events = Script().start().random("root.3.0").time("root.3.1").finish().events
+    events = Script().start().random(0).time(1).finish().events
     assert validate("root.3", events) == []
-    assert {violation.rule.name for violation in validate("root", events)} == {"child_number"}
+    shown = [whole("root.3", event) for event in events]
+    assert [getattr(event, "promise_id", None) for event in shown] == [None, "root.3.0", "root.3.1", None]
+    assert {violation.rule.name for violation in validate("root.3", shown)} == {"child_number"}
+
+
+def test_every_id_of_an_event_is_whole_outside_its_journal() -> None:
+    script = Script().start().timer(0).wait(1, 0, kind="Any", signals={1: "go"}).fire(0).resume()
+    script.join_set(2).call(3).submit(2, 3).take(2, 3).finish()
+    shown = [whole(ROOT, event) for event in script.events]
+    text = encode_segment(Segment(events=shown)).decode()
+    assert '".' not in text
+    assert text.replace('"root.', '".') == encode_segment(Segment(events=script.events)).decode()
+
+
+@pytest.mark.parametrize(
+    ("local", "number"),
+    [(".0", 0), (".10", 10), (".4294967295", 4294967295)]
+    + [
+        (wrong, -1)
+        for wrong in ("", ".", "0", ".00", ".07", ".-1", ".+1", ". 1", ".1.2", ".٠", "root.0", ".12345678901")
+    ],
+)
+def test_a_local_id_is_a_dot_and_a_number(local: str, number: int) -> None:
+    assert local_number(local) == number
+    assert whole_id(ROOT, local) == (local if number < 0 else f"{ROOT}{local}")
 
 
 def test_finished_operations_leave_nothing_open_behind() -> None:
@@ -160,13 +195,13 @@ def test_the_operations_of_an_event_say_what_was_asked_for() -> None:
     script.wait(5, 1, kind="Any", signals={5: "go"}).fire(1).deliver("go", 1).receive(6, "go", 1)
     found = [operation for event in script.events for operation in operations_of(event)]
     assert found == [
-        Operation("root.0", "Function", "task", "f1"),
-        Operation("root.1", "Timer", "", "PT1H"),
-        Operation("root.2", "Random", "", "u64"),
-        Operation("root.3", "Time", "", ""),
-        Operation("root.4", "JoinSet", "", ""),
-        Operation("root.5", "Signal", "go", ""),
-        Operation("root.6", "Signal", "go", ""),
+        Operation(".0", "Function", "task", "f1"),
+        Operation(".1", "Timer", "", "PT1H"),
+        Operation(".2", "Random", "", "u64"),
+        Operation(".3", "Time", "", ""),
+        Operation(".4", "JoinSet", "", ""),
+        Operation(".5", "Signal", "go", ""),
+        Operation(".6", "Signal", "go", ""),
     ]
 
 

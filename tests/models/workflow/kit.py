@@ -15,6 +15,7 @@ import msgspec
 from holdfast import App, Handle, PromiseId, Status
 from holdfast.core.journal import decode_segment, validate_segments
 from holdfast.core.journal.events import Event
+from holdfast.core.journal.local_ids import events_of
 from holdfast.engine.runner import Runner
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
@@ -145,7 +146,7 @@ class Rig:
     async def events(self, target: Handle[Any] | PromiseId) -> list[Event]:
         promise = target if isinstance(target, PromiseId) else target.id
         segments = await self.stores.store.journal(promise.to_bytes())
-        return [event for text in segments for event in decode_segment(text).events]
+        return [event for text in segments for event in events_of(str(promise), text)]
 
     async def facts(self, target: Handle[Any] | PromiseId) -> list[Facts]:
         """The journal, event for event, without what a person's clock says."""
@@ -199,7 +200,7 @@ def line_of(event: Event, root: str) -> str:
     shown += [facts[name] for name in ("signal_name", "reason") if name in facts]
     if "waiting_on" in facts:
         shown.append("[" + ", ".join(pid.replace(root, "root") for pid in facts["waiting_on"]) + "]")
-        signals = [signal["signal_name"] for signal in facts["signals"]]
+        signals = [signal["signal_name"] for signal in facts.get("signals", ())]
         shown.append(f"Signal({signals[0]})" if facts["kind"] == "Signal" else facts["kind"])
     if "result" in facts:
         shown.append(_result(facts["result"]))

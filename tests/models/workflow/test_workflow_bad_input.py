@@ -311,6 +311,40 @@ async def test_a_context_and_its_promises_belong_to_their_body(rig: Rig) -> None
     assert len([line for line in await rig.lines(handle) if "Scheduled" in line]) == 2
 
 
+async def test_a_promise_of_another_run_is_no_promise_of_this_one(rig: Rig) -> None:
+    """Its number here is that of another operation, so combinations and join sets refuse it."""
+    leaked: list[Any] = []
+    seen: list[str] = []
+
+    @rig.app.task
+    async def add(number: int) -> int:
+        return number
+
+    @rig.app.workflow
+    async def leak(ctx: Context) -> int:
+        leaked.extend((add(1), ctx.signal("go")))
+        return await leaked[0] + await leaked[1]  # type: ignore[no-any-return]
+
+    @rig.app.workflow
+    async def borrow(ctx: Context) -> int:
+        own = add(3)
+        uses = [partial(use, own, promise) for use in (ctx.all, ctx.any) for promise in leaked]
+        for use in (*uses, partial(ctx.join_set().submit, leaked[0])):
+            try:
+                use()
+            except CallNotAllowedError as error:
+                seen.append(str(error))
+        return await own
+
+    first = await leak.start()
+    await rig.run()
+    assert await rig.result(await borrow.start()) == 3
+    assert len(seen) == 5
+    assert all("belongs to the workflow that made it" in line for line in seen)
+    await first.signal("go", 4)
+    assert await rig.result(first) == 5
+
+
 @pytest.mark.parametrize("duration", [-1, "soon", None, float("nan"), timedelta(seconds=-1)], ids=str)
 async def test_a_sleep_of_no_length_is_refused(rig: Rig, duration: Any) -> None:
     @rig.app.workflow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 from datetime import datetime
 from uuid import UUID
 
@@ -118,6 +119,30 @@ async def test_a_warm_resume_reads_no_journal(rig: Rig) -> None:
     assert store.calls["journal"] == 1
     assert await handle.result() == 3
     await warm.close()
+
+
+async def test_ids_are_whole_outside_the_journal(rig: Rig) -> None:
+    """B3, B15: an id is the run's and a number, also where its journal says the number alone."""
+    seen: list[str | None] = []
+
+    @rig.app.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> tuple[UUID, float]:
+        values = ctx.uuid(), ctx.random()
+        call, signal, several = ctx.invoke(double, 1), ctx.signal("go"), ctx.join_set()
+        await ctx.all(call, signal)
+        seen[:] = [call.id, several.id, signal.id]
+        return values
+
+    handle = await work.start()
+    await handle.signal("go")
+    key, chance = await rig.result(handle)
+    digests = [hashlib.sha256(f"{handle.id}.{mark}".encode()).digest() for mark in ("0:uuid", "1:float")]
+    assert (key, chance) == (UUID(bytes=digests[0][:16], version=4), int.from_bytes(digests[1][:7], "big") / (1 << 56))
+    assert seen == [f"{handle.id}.{number}" for number in (2, 3, 4)]
 
 
 async def test_keys_and_times_survive_a_worker_killed_in_the_call_they_went_to(rig: Rig) -> None:

@@ -1,6 +1,7 @@
 """The execution journal: events, state by fold, and every rule that a history keeps.
 
-- `events`: the 20 events; `format`: how they are written, a segment per commit.
+- `events`: the 20 events; `format`: how they are written, a segment per commit; `local_ids`: how a journal names its
+  children, and the whole ids that everybody else knows them by.
 - `fold`: the state they add up to; `rules`: what must hold, as data.
 - `Journal`: appends with an O(1) check; `validate`: every violation of a stored journal. Both run `checks.admit`
   over a `book`, whose checks are in `lifecycle`, `calls`, `control` and `join_sets`.

@@ -12,13 +12,14 @@ What is kept, and why:
   then on the number of that join set (JS-5).
 - only while open: calls in flight, join sets with results to take and their members, signals not yet received,
   deliveries not yet consumed, and the wait. A signal's name keeps its last delivery id.
-Events themselves are not kept.
+Events themselves are not kept. Ids are local to the journal (`local_ids`); what is refused is told with whole ones.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Iterable
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -29,6 +30,7 @@ from msgspec import Struct
 from holdfast.core.errors import JournalRefusedError
 from holdfast.core.journal.events import AwaitKind, ExecutionAwaiting, JournalEvent, Ok, Result, SignalWait
 from holdfast.core.journal.fold import JournalState, JournalStatus
+from holdfast.core.journal.local_ids import UNKNOWN, local_number, whole_id
 from holdfast.core.journal.rules import (
     ALLOCATE,
     AWARE_TIME,
@@ -52,8 +54,6 @@ CONSUMED: Final = 32
 
 # Of what most journals never have; empty for ever, so that who adds the first must make a container first.
 NONE: Final[Any] = MappingProxyType({})
-UNKNOWN: Final = -1
-CHILD_NUMBER_DIGITS: Final = 10
 
 _RUNNING: Final = JournalStatus.RUNNING
 _CANCELLING: Final = JournalStatus.CANCELLING
@@ -116,7 +116,6 @@ class Book:
         "next_child",
         "outstanding",
         "patches",
-        "prefix",
         "signal_names",
         "status",
         "waiting",
@@ -125,7 +124,6 @@ class Book:
 
     def __init__(self, execution_id: str) -> None:
         self.execution_id = execution_id
-        self.prefix = execution_id + "."
         self.length = 0
         self.status: JournalStatus | None = None
         self.is_open = False
@@ -153,27 +151,23 @@ class Book:
 
     def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str) -> None:
         """Raise for a broken rule."""
-        violation = Violation(rule, sequence, ids, detail)
+        violation = Violation(rule, sequence, self.whole_ids(ids), detail)
         raise JournalRefusedError(
             f"journal {self.execution_id} refused an event: {violation}. Nothing was recorded; {rule.text}.",
             rule.id,
             rule.name,
             sequence,
-            ids,
+            violation.ids,
         )
+
+    def whole_ids(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """As people are told of them."""
+        return tuple(whole_id(self.execution_id, one) for one in ids)
 
     def find(self, promise_id: str) -> int:
         """The index of a child of this journal, or `UNKNOWN`."""
-        prefix = self.prefix
-        if not promise_id.startswith(prefix):
-            return UNKNOWN
-        tail = promise_id[len(prefix) :]
-        if len(tail) > CHILD_NUMBER_DIGITS or not (tail.isascii() and tail.isdecimal()):
-            return UNKNOWN
-        number = int(tail)
-        if number >= self.next_child or (tail[0] == "0" and tail != "0"):
-            return UNKNOWN
-        return number
+        number = local_number(promise_id)
+        return number if number < self.next_child else UNKNOWN
 
     def enter(self, promise_id: str, flags: int) -> int:
         """Note the next child; its index, or `UNKNOWN` if it was there before (which only an audit sees)."""
@@ -198,7 +192,7 @@ class Book:
         """Check and note the child that an event begins; what `enter` returns."""
         if self.status is not _RUNNING and self.status is not _CANCELLING:
             self.refuse(ALLOCATE, event.sequence, f"the execution is {self.status_text()}", promise_id)
-        if promise_id != f"{self.prefix}{self.next_child}":
+        if promise_id != f".{self.next_child}":
             self.refuse_number(event, promise_id, flags & KIND_MASK, self.next_child)
         return self.enter(promise_id, flags)
 
@@ -208,7 +202,8 @@ class Book:
         if kind == CALL and self.kind_of(index) == CALL:
             self.refuse(SCHEDULED_ONCE, event.sequence, "the call was scheduled before", promise_id)
         else:
-            self.refuse(CHILD_NUMBER, event.sequence, f"the next child is {self.prefix}{expected}", promise_id)
+            detail = f"the next child is {self.execution_id}.{expected}"
+            self.refuse(CHILD_NUMBER, event.sequence, detail, promise_id)
 
     def settle(self, promise_id: str, index: int) -> None:
         """A promise has its outcome; if it is waited for, one less is outstanding."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Final
 
-from holdfast.core.journal.book import CALL, SETTLED, SIGNAL, TIMER, UNKNOWN, Book, Inbox
+from holdfast.core.journal.book import CALL, SETTLED, SIGNAL, TIMER, Book, Inbox
 from holdfast.core.journal.events import (
     ExecutionAwaiting,
     ExecutionResumed,
@@ -16,6 +16,7 @@ from holdfast.core.journal.events import (
     TimerScheduled,
 )
 from holdfast.core.journal.fold import STATUS_AFTER, JournalStatus, is_satisfied
+from holdfast.core.journal.local_ids import UNKNOWN
 from holdfast.core.journal.rules import (
     AWAIT,
     CF_1,
@@ -174,7 +175,7 @@ def _fresh_signals(book: Book, event: ExecutionAwaiting) -> tuple[SignalWait, ..
         index = book.find(promise_id)
         if index == UNKNOWN:
             expected = book.next_child + len(fresh)
-            if promise_id != f"{book.prefix}{expected}":
+            if promise_id != f".{expected}":
                 book.refuse_number(event, promise_id, SIGNAL, expected)
             fresh.append(wait)
         elif book.kind_of(index) != SIGNAL:

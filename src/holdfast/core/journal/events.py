@@ -7,7 +7,13 @@
 Events are plain values: what makes a sequence of them legal is in `rules` and the checks beside it, how they are
 written is in `format`. Payloads are JSON text as `msgspec.Raw`, so that writing a journal never looks into
 them. A `Raw` that was read from a journal keeps its whole segment in memory until it is dropped.
-Promise ids are in their text form: the id of the journal, a dot, the number of the child.
+
+A journal names its own children locally: `.7` is child 7 of the execution whose journal it is, in the stored text as
+in memory. The whole id is that execution's followed by the local one (ruling B3: parent plus the next number); the
+journal's own part of it is understood, so a copy of a journal is the journal of another execution. `whole` puts it in
+front where an id leaves the journal. `parent_id` is of another execution, and whole.
+
+What says nothing is not written: a field that has its default is left out, but for `v`.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 FORMAT_VERSION: Final = 1
 
@@ -60,8 +66,13 @@ class SignalWait(Struct, frozen=True, gc=False):
     fingerprint: str = ""
 
 
-class _Versioned(Struct, frozen=True, gc=False, kw_only=True, tag_field="event"):
-    v: Literal[1] = FORMAT_VERSION  # ruling B14
+def version() -> Literal[1]:
+    """Of the format, as it is written today."""
+    return FORMAT_VERSION
+
+
+class _Versioned(Struct, frozen=True, gc=False, kw_only=True, tag_field="event", omit_defaults=True):
+    v: Literal[1] = field(default_factory=version)  # ruling B14: made, and so written; a plain default is left out
 
 
 class JournalEvent(_Versioned, frozen=True, gc=False):

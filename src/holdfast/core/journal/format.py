@@ -1,8 +1,9 @@
 """How events are written: one segment of JSON per commit.
 
-`Segment` holds the events of one commit and the answers that `patched(id)` gave in it (ruling B18). The segment
-and each event carry the format version (ruling B14). Version 1 is the first; when there is a second, the
-reading of the first stays here, and stored examples of every version are tests.
+`Segment` holds the events of one commit and the answers that `patched(id)` gave in it (ruling B18), if there were any.
+The segment and each event carry the format version (ruling B14). Version 1 is the first; when there is a second, the
+reading of the first stays here, and stored examples of every version are tests. Ids are local to the journal, and
+fields that have their defaults are left out (`events`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.core.errors import JournalFormatError
-from holdfast.core.journal.events import FORMAT_VERSION, Event
+from holdfast.core.journal.events import FORMAT_VERSION, Event, version
 
 
-class Segment(Struct, frozen=True, kw_only=True):
+class Segment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one commit adds to a journal."""
 
-    v: Literal[1] = FORMAT_VERSION
+    v: Literal[1] = field(default_factory=version)
     patches: dict[str, bool] = {}
     events: list[Event]
 
@@ -39,7 +40,7 @@ class _AnySegment(Struct):
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(Segment)
 _probe: Final = msgspec.json.Decoder(_AnySegment)
-_HEAD: Final = f'{{"v":{FORMAT_VERSION},"patches":{{}},"events":['
+_HEAD: Final = f'{{"v":{FORMAT_VERSION},"events":['
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -56,8 +57,8 @@ def join_segment(patches: dict[str, bool], events: Sequence[Event | str]) -> str
         except TypeError:
             pass
     written = [event if type(event) is str else _encoder.encode(event).decode() for event in events]
-    noted = _encoder.encode(patches).decode() if patches else "{}"
-    return f'{{"v":{FORMAT_VERSION},"patches":{noted},"events":[{",".join(written)}]}}'
+    noted = f'"patches":{_encoder.encode(patches).decode()},' if patches else ""
+    return f'{{"v":{FORMAT_VERSION},{noted}"events":[{",".join(written)}]}}'
 
 
 def decode_segment(text: bytes | str) -> Segment:

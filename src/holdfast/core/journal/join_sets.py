@@ -13,6 +13,7 @@ from holdfast.core.journal.book import (
     digest_of,
 )
 from holdfast.core.journal.events import JoinSetAwaited, JoinSetCreated, JoinSetSubmitted
+from holdfast.core.journal.local_ids import whole_id
 from holdfast.core.journal.rules import (
     AWAITED_RESULT,
     JS_1,
@@ -51,8 +52,9 @@ def join_set_submitted(book: Book, event: JoinSetSubmitted) -> None:
     if book.kind_of(index) != CALL:
         book.refuse(MEMBER, event.sequence, "no call with this id was scheduled", join_set_id, promise_id)
     if promise_id in book.members or (index >= 0 and book.flags[index] & SUBMITTED):
-        owner = book.members.get(promise_id, "a join set that gave its result")
-        book.refuse(JS_7, event.sequence, f"it was submitted to {owner} before", join_set_id, promise_id)
+        owner = book.members.get(promise_id)
+        named = "a join set that gave its result" if owner is None else whole_id(book.execution_id, owner)
+        book.refuse(JS_7, event.sequence, f"it was submitted to {named} before", join_set_id, promise_id)
     if join_set is None:
         join_set = _early(book, join_set_id)
     join_set.submitted += 1

@@ -86,8 +86,8 @@ class Journal(Book):
 
     @property
     def next_promise_id(self) -> str:
-        """The id that the next operation must have (B3)."""
-        return f"{self.prefix}{self.next_child}"
+        """The local id that the next operation must have (B3)."""
+        return f".{self.next_child}"
 
     @property
     def is_wait_satisfied(self) -> bool:

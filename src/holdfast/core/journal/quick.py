@@ -21,6 +21,7 @@ from msgspec import Raw
 
 from holdfast.core.journal.book import CALL, SETTLED, TIMER, Call, Waiting
 from holdfast.core.journal.events import (
+    NULL,
     ExecutionAwaiting,
     ExecutionCompleted,
     ExecutionResumed,
@@ -40,6 +41,7 @@ from holdfast.core.journal.stamp import Stamp
 _RUNNING: Final = JournalStatus.RUNNING
 _BLOCKED: Final = JournalStatus.BLOCKED
 _COMPLETED: Final = JournalStatus.COMPLETED
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class CallText:
@@ -51,9 +53,10 @@ class CallText:
         self.kind = kind
         self.function_name = function_name
         self.retry_policy = retry_policy
-        name = msgspec.json.encode(function_name).decode()
+        name = _encode(function_name).decode()
         self.head = f'","kind":"{kind}","function_name":{name},"input":'
-        self.tail = f'","retry_policy":{bytes(retry_policy).decode()},"v":1}}'
+        policy = "" if retry_policy is NULL else f',"retry_policy":{bytes(retry_policy).decode()}'
+        self.tail = f'"{policy},"v":1}}'
 
 
 def begin(
@@ -76,21 +79,21 @@ def begin(
     journal.status = _RUNNING
     journal.is_open = True
     journal.length = 1
-    parent_text, key_text = _text_or_null(parent), _text_or_null(key)
+    rest = "" if version == 1 else f',"version":{version}'
+    if key is not None:
+        rest = f',"idempotency_key":{_encode(key).decode()}{rest}'
+    if parent is not None:
+        rest = f',"parent_id":{_encode(parent).decode()}{rest}'
     journal.pending.append(
-        f'{{"event":"ExecutionStarted","sequence":0,"timestamp":"{stamp.text}","component_digest":{_text_or_null(digest)},'
-        f'"input":{text},"parent_id":{parent_text},"idempotency_key":{key_text},"version":{version},"v":1}}'
+        f'{{"event":"ExecutionStarted","sequence":0,"timestamp":"{stamp.text}",'
+        f'"component_digest":{_encode(digest).decode()},"input":{text}{rest},"v":1}}'
     )
-
-
-def _text_or_null(text: str | None) -> str:
-    return "null" if text is None else msgspec.json.encode(text).decode()
 
 
 def schedule(journal: Journal, stamp: Stamp, callee: CallText, text: str, fingerprint: str) -> str:
     """InvokeScheduled of the next child; its id."""
     number, length = journal.next_child, journal.length
-    promise_id = f"{journal.prefix}{number}"
+    promise_id = f".{number}"
     if journal.status is not _RUNNING:
         event = InvokeScheduled(
             sequence=length,
@@ -176,14 +179,14 @@ def wait(journal: Journal, stamp: Stamp, waiting: Waiting) -> None:
     journal.length = length + 1
     journal.pending.append(
         f'{{"event":"ExecutionAwaiting","sequence":{length},"timestamp":"{stamp.text}","waiting_on":["{promise_id}"],'
-        '"kind":"Single","signals":[],"v":1}'
+        '"kind":"Single","v":1}'
     )
 
 
 def _is_last_timer(journal: Journal, promise_id: str) -> bool:
     """Whether this is a timer that has not fired, begun after everything else."""
     flags = journal.flags
-    return bool(flags) and flags[-1] == TIMER and promise_id == f"{journal.prefix}{journal.next_child - 1}"
+    return bool(flags) and flags[-1] == TIMER and promise_id == f".{journal.next_child - 1}"
 
 
 def sleep(
@@ -191,7 +194,7 @@ def sleep(
 ) -> None:
     """TimerScheduled."""
     number, length = journal.next_child, journal.length
-    if journal.status is not _RUNNING or promise_id != f"{journal.prefix}{number}":
+    if journal.status is not _RUNNING or promise_id != f".{number}":
         journal.append(
             TimerScheduled(
                 sequence=length,
@@ -209,7 +212,7 @@ def sleep(
     journal.length = length + 1
     journal.pending.append(
         f'{{"event":"TimerScheduled","sequence":{length},"timestamp":"{stamp.text}","promise_id":"{promise_id}",'
-        f'"duration":{msgspec.json.encode(duration).decode()},"fire_at":"{fire_at.text}",'
+        f'"duration":{_encode(duration).decode()},"fire_at":"{fire_at.text}",'
         f'"fingerprint":"{fingerprint}","v":1}}'
     )
 

@@ -31,7 +31,7 @@ _STEP: Final = [InvokeStarted, InvokeCompleted, ExecutionResumed, InvokeSchedule
 
 def read_events(book: Book, events: Iterable[Event]) -> None:
     """`admit` of each of them."""
-    calls, flags, words, prefix = book.calls, book.flags, book.words, book.prefix
+    calls, flags, words = book.calls, book.flags, book.words
     event: Any  # its type is looked at once, by identity
     for event in events:
         if event.sequence != book.length or not book.is_open or event.timestamp.tzinfo is None:
@@ -65,7 +65,7 @@ def read_events(book: Book, events: Iterable[Event]) -> None:
                 continue
         elif kind is InvokeScheduled:
             promise_id, number = event.promise_id, book.next_child
-            if book.status is _RUNNING and promise_id == f"{prefix}{number}":
+            if book.status is _RUNNING and promise_id == f".{number}":
                 book.next_child = number + 1
                 flags.append(CALL)
                 words.append(0)
@@ -106,7 +106,7 @@ def read_step(book: Book, events: Sequence[Any]) -> bool:
         or book.waiting is None
         or len(outstanding) != 1
         or promise_id not in outstanding
-        or next_id != f"{book.prefix}{number}"
+        or next_id != f".{number}"
         or awaiting.waiting_on != (next_id,)
         or awaiting.kind != "Single"
         or awaiting.signals

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.journal.book import CHILD_NUMBER_DIGITS, UNKNOWN, Book
+from holdfast.core.journal.book import Book
 from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import Event
 from holdfast.core.journal.format import Segment
+from holdfast.core.journal.local_ids import UNKNOWN, local_number
 from holdfast.core.journal.rules import Rule, Violation
 
 
@@ -27,16 +28,14 @@ class _Audit(Book):
         self.violations: list[Violation] = []
 
     def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str) -> None:
-        self.violations.append(Violation(rule, sequence, ids, detail))
+        self.violations.append(Violation(rule, sequence, self.whole_ids(ids), detail))
 
     def find(self, promise_id: str) -> int:
         return self.index.get(promise_id, UNKNOWN)
 
     def enter(self, promise_id: str, flags: int) -> int:
         # The numbers go on from the highest seen, so that one gap is one violation.
-        tail = promise_id.removeprefix(self.prefix)
-        if tail.isascii() and tail.isdecimal() and len(tail) <= CHILD_NUMBER_DIGITS:
-            self.next_child = max(self.next_child, int(tail) + 1)
+        self.next_child = max(self.next_child, local_number(promise_id) + 1)
         if promise_id in self.index:
             if promise_id in self.calls:
                 self.calls[promise_id].scheduled = True

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeGuard
 
-from msgspec import Raw
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.codec import codec_for, fingerprint
 from holdfast.core.identity import PromiseId
@@ -16,6 +17,22 @@ from holdfast.models.machine.start import machine_row
 from holdfast.models.options import Options
 from holdfast.models.workflow.failures import exception_of
 from holdfast.store.values import NewExecution
+
+
+class CallSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What InvokeScheduled records of a callee beside its input, as its `retry_policy`."""
+
+    max_attempts: int | UnsetType | None = UNSET  # of tasks, and of all of them; None: any number
+    queue: str | None = None
+    effects: str = "at_least_once"
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the call has an execution of its own: all but tasks without a queue."""
+        return self.max_attempts is UNSET or self.queue is not None
+
+    def text(self) -> Raw:
+        return Raw(msgspec.json.encode(self))
 
 
 class Callee(Protocol):
@@ -32,7 +49,7 @@ class Callee(Protocol):
 
     @property
     def settings(self) -> Raw:
-        """What InvokeScheduled records beside the input: retry policy and queue."""
+        """The text of its `CallSettings`."""
 
     @property
     def call_text(self) -> CallText: ...
@@ -68,7 +85,7 @@ class MachineCallee:
 
     invoke_kind: InvokeKind = "Function"
     is_remote = True
-    settings = Raw(b'{"queue":"machine"}')
+    settings = CallSettings(queue="machine").text()
 
     def __init__(self, definition: MachineDefinition, options: Options | None = None) -> None:
         self._definition = definition

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
-from msgspec import Raw
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.errors import CallNotAllowedError, ConfigurationError, DefinitionError
@@ -17,6 +16,7 @@ from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
@@ -77,7 +77,7 @@ class Workflow(Generic[P, R]):
         self.payload_limit = payload_limit
         self._make_starter = make_starter
         self._child_models: dict[str, NewExecution] = {}  # by the caller's queue: what all its child rows have alike
-        self.settings = Raw(msgspec.json.encode({"queue": self.queue}))
+        self.settings = CallSettings(queue=self.queue).text()
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__

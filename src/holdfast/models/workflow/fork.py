@@ -4,14 +4,14 @@
 - `retry_of`: of a failed execution, all that was good: a workflow without the call that failed it (ruling B13), a
   machine at the step that failed, a task from its input.
 
-The copy is the fork's own: the ids in it are rewritten. Calls that are open in it begin anew there. Nothing here
-touches the execution that was forked.
+The copy is the fork's own, ids and all: a journal names its children locally. Calls that are open in it begin anew
+there. Nothing here touches the execution that was forked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -29,7 +29,6 @@ from holdfast.core.journal.events import (
     InvokeCompleted,
     InvokeRetrying,
     InvokeStarted,
-    SignalWait,
 )
 from holdfast.core.journal.fold import TERMINAL_EVENTS
 from holdfast.core.journal.format import Segment, encode_segment
@@ -53,7 +52,7 @@ def fork_at(
         raise InvalidArgumentError(f"{label} cannot be forked at {at!r}: it has the events 0 to {len(events) - 1}")
     if type(events[at]) in TERMINAL_EVENTS:
         raise InvalidArgumentError(f"{label} cannot be forked at {at}, where it ended: fork it at {at - 1} or before")
-    return _row(view, promise, key=None), _copy(view, segments, events[: at + 1], promise)
+    return _row(view, promise, key=None), _copy(segments, events[: at + 1])
 
 
 def retry_of(
@@ -77,7 +76,7 @@ def retry_of(
     events = [event for text in segments for event in decode_segment(text).events]
     if not events:  # it failed before it wrote anything
         return msgspec.structs.replace(row, step=""), None
-    return row, _copy(view, segments, _good(events), promise)
+    return row, _copy(segments, _good(events))
 
 
 def _good(events: list[Event]) -> list[Event]:
@@ -120,34 +119,19 @@ def _row(view: ExecutionView, promise: PromiseId, key: str | None) -> NewExecuti
     )
 
 
-def _copy(view: ExecutionView, segments: Sequence[str], events: list[Event], promise: PromiseId) -> JournalCopy:
-    old, new = str(PromiseId.from_bytes(view.promise)), str(promise)
+def _copy(segments: Sequence[str], events: list[Event]) -> JournalCopy:
     patches: dict[str, bool] = {}
     last = events[-1].sequence if events else -1
     for text in segments:
         segment = decode_segment(text)
         if not segment.events or segment.events[0].sequence <= last:
             patches |= segment.patches
-    copied = [_moved(event, number, old, new) for number, event in enumerate(events)]
+    copied = [_moved(event, number) for number, event in enumerate(events)]
     return JournalCopy(len(copied), encode_segment(Segment(patches=patches, events=copied)).decode())
 
 
-def _moved(event: Event, sequence: int, old: str, new: str) -> Event:
-    """The event as the fork has it: at its place, with the fork's ids."""
-
-    def moved(promise_id: str) -> str:
-        return new + promise_id[len(old) :]
-
-    changes: dict[str, Any] = {"sequence": sequence}
-    for field in event.__struct_fields__:
-        value = getattr(event, field)
-        if field in ("promise_id", "join_set_id"):
-            changes[field] = moved(value)
-        elif field == "waiting_on":
-            changes[field] = tuple(map(moved, value))
-        elif field == "signals":
-            waits: tuple[SignalWait, ...] = value
-            changes[field] = tuple(msgspec.structs.replace(wait, promise_id=moved(wait.promise_id)) for wait in waits)
+def _moved(event: Event, sequence: int) -> Event:
+    """The event as the fork has it: at its place, and of nobody's child."""
     if isinstance(event, ExecutionStarted):
-        changes["parent_id"] = None
-    return msgspec.structs.replace(event, **changes)
+        return msgspec.structs.replace(event, sequence=sequence, parent_id=None)
+    return msgspec.structs.replace(event, sequence=sequence)

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import Raw
 
 from holdfast.core.errors import PayloadError, StoreError
-from holdfast.core.identity import PromiseId
 from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.retry import GiveUp
@@ -225,7 +224,7 @@ class InlineCalls(RunLedger):
     def _current(self, call: OpenCall) -> Current:
         beat = self._beats.get(call.promise_id) if self._beats else None
         last_beat = None if beat is None else bytes(beat).decode()
-        return Current(self._id, call.promise_id, call.attempt, last_beat, self._on_beat)
+        return Current(self._id, self._id + call.promise_id, call.attempt, last_beat, self._on_beat)
 
     def _settle(self, call: OpenCall, outcome: Returned | BaseException) -> None:
         session = self._session
@@ -272,8 +271,9 @@ class InlineCalls(RunLedger):
             self._in_place.cancel()
 
     def _on_beat(self, promise_id: str, text: str) -> None:
+        """`promise_id` is whole, as a task knows it."""
         self._beats = self._beats or {}
-        self._beats[promise_id] = Raw(text.encode())
+        self._beats[promise_id.removeprefix(self._id)] = Raw(text.encode())
         self._has_new_beats = True
         self._runner.note_beat(self)
 
@@ -297,7 +297,7 @@ class InlineCalls(RunLedger):
                 session.spawned.remove(call)
                 self._end_unstarted(call)
             elif call.is_remote:
-                remote.append(PromiseId.parse(call.promise_id).to_bytes())
+                remote.append(self._child_id(call).to_bytes())
             else:
                 running = [task for task, other in self._in_flight.items() if other is call]
                 for task in running:

@@ -9,7 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
 from holdfast.models.workflow.callee import is_callee
-from holdfast.models.workflow.promise import CallPromise, Completed, Wait
+from holdfast.models.workflow.promise import CallPromise, Completed, Wait, forbid_elsewhere
 from holdfast.models.workflow.session import Session
 
 P = ParamSpec("P")
@@ -27,7 +27,12 @@ class JoinSet(Generic[T]):
         self._cancel_rest = cancel_rest
         self._members: dict[str, CallPromise[T]] = {}
         self._is_closed = False
-        self.id = session.begin_join_set()
+        self._id = session.begin_join_set()
+
+    @property
+    def id(self) -> str:
+        """The same in every replay; a promise's, but it cannot be awaited."""
+        return self._session.journal.execution_id + self._id
 
     def __len__(self) -> int:
         """How many results are left to take."""
@@ -45,11 +50,13 @@ class JoinSet(Generic[T]):
         promise = call if isinstance(call, CallPromise) or not is_callee(call) else call(*args, **kwargs)
         if not isinstance(promise, CallPromise):
             raise InvalidArgumentError(f"a join set takes tasks, workflows and calls of them, not {call!r:.100}")
-        owner = self._session.submitted.get(promise.id)
+        if promise._session is not self._session:  # its number means another call here
+            raise forbid_elsewhere("this promise")
+        owner = self._session.submitted.get(promise.local_id)
         if owner is not None:
             raise CallNotAllowedError(f"{promise.name} was submitted to a join set before; a call has one owner (JS-7)")
-        self._session.submit(self.id, promise.id)
-        self._members[promise.id] = promise
+        self._session.submit(self._id, promise.local_id)
+        self._members[promise.local_id] = promise
         return promise
 
     def next(self, *, timeout: Duration | None = None) -> _Next[T]:
@@ -129,7 +136,7 @@ class _Next(Generic[T]):
         else:
             yield from self._await_until(session, ids, self._timeout_seconds)
         join_set._is_closed = True
-        taken = session.take_member(join_set.id, ids)
+        taken = session.take_member(join_set._id, ids)
         assert taken is not None
         promise = members.pop(taken)
         promise._settle()

@@ -135,7 +135,7 @@ class Lane(InlineCalls):
         task: Task[..., Any] = call.callee  # type: ignore[assignment]
         arguments, call.arguments = call.arguments, None
         context = copy_context()
-        context.run(_set_current, Current(self._id, call.promise_id, 1, None, self._on_beat))
+        context.run(_set_current, Current(self._id, self._id + call.promise_id, 1, None, self._on_beat))
         self._in_place = self._task
         try:
             running: Coroutine[Any, Any, Any] = task.fn(*arguments)  # type: ignore[assignment]

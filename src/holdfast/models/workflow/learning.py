@@ -140,7 +140,7 @@ def _cancelled(reading: _Reading, event: events.CancelRequested) -> None:
 def _asked(reading: _Reading, event: Event) -> None:
     """Note the operations that took a number with this event; a signal may be named again later."""
     for operation in operations_of(event):
-        if int(operation.promise_id[len(reading.past.journal.prefix) :]) == len(reading.recorded):
+        if int(operation.promise_id[1:]) == len(reading.recorded):
             reading.recorded.append(operation)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.models.workflow.callee import Callee
+from holdfast.models.workflow.callee import Callee, CallSettings
 
 
 class Settled(Struct, frozen=True, gc=False):
@@ -18,7 +18,7 @@ class Settled(Struct, frozen=True, gc=False):
 class OpenCall(Struct, eq=False, gc=False):
     """A call without a result."""
 
-    promise_id: str
+    promise_id: str  # local, as in the journal
     function_name: str
     input: str
     # As it was scheduled: a task that has got, or lost, its queue since must neither hang nor run twice.
@@ -32,15 +32,9 @@ class OpenCall(Struct, eq=False, gc=False):
     value: Any = UNSET  # the result as it was read back when it was written
 
 
-class _Place(Struct):
-    queue: str | None = None
-    effects: str | None = None  # only tasks have it
-
-
-_place = msgspec.json.Decoder(_Place).decode
+_settings = msgspec.json.Decoder(CallSettings).decode
 
 
 def is_remote_by(settings: Raw) -> bool:
-    """Whether a call with these recorded settings has an execution of its own: all but tasks without a queue."""
-    place = _place(settings)
-    return place.effects is None or place.queue is not None
+    """Whether a call with these recorded settings has an execution of its own."""
+    return _settings(settings).is_remote

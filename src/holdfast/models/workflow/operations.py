@@ -57,7 +57,7 @@ class Operations(Past):
             raise Evicted
 
     def allocate(self, kind: str, name: str, mark: str) -> tuple[str, bool]:
-        """The id of the next operation, and whether the journal has it already."""
+        """The local id of the next operation, and whether the journal has it already."""
         if CURRENT.session is not self:
             raise forbid_elsewhere("this context")
         if self.is_evicting:
@@ -65,7 +65,7 @@ class Operations(Past):
         if self.divergence is not None:
             raise Diverged
         number = self.next
-        promise_id = f"{self.journal.prefix}{number}"
+        promise_id = f".{number}"
         if number < self.replay_until:
             recorded = self.recorded[number]
             recorded_name = recorded.function_name if isinstance(recorded, InvokeScheduled) else recorded.name
@@ -169,11 +169,11 @@ class Operations(Past):
         self.spawned.append(call)
 
     def random_value(self, what: str, derive: Any) -> Any:
-        """A value derived from its own id, so that losing it in a crash gives the same one again (ruling B15)."""
+        """A value derived from its own whole id, so that losing it in a crash gives the same one again (ruling B15)."""
         promise_id, is_recorded = self.allocate("Random", "", what)
         if is_recorded:
             return msgspec.json.decode(self.settled.pop(promise_id).value)
-        value = derive(hashlib.sha256(f"{promise_id}:{what}".encode()).digest())
+        value = derive(hashlib.sha256(f"{self.journal.execution_id}{promise_id}:{what}".encode()).digest())
         raw = Raw(msgspec.json.encode(value))
         self.append(RandomGenerated(promise_id=promise_id, value=raw, fingerprint=what, **self._event()))
         return value
@@ -206,7 +206,7 @@ class Operations(Past):
         Numbers are in the journal in their order. So what is buffered is received at once only if nothing has to be
         waited for; else the wait comes first and gives all of them their numbers.
         """
-        fresh = [promise for promise in promises if promise.id is None]
+        fresh = [promise for promise in promises if promise.local_id is None]
         if fresh:
             self._cancel_before_signal()
             is_buffered = self._is_buffered(fresh)
@@ -214,10 +214,11 @@ class Operations(Past):
                 # No Awaiting may be recorded while Cancelling (B2), so the wait would have no place in the journal.
                 raise CallNotAllowedError(f"clean-up after a cancel cannot wait for the signal {fresh[0].name!r}")
             for promise in fresh:
-                promise.id, is_recorded = self.allocate("Signal", promise.name, "")
+                promise.local_id, is_recorded = self.allocate("Signal", promise.name, "")
                 if is_buffered and not is_recorded:
-                    self._receive(promise.name, promise.id)
-        return tuple(SignalWait(p.id, p.name) for p in promises if p.id is not None and p.id not in self.settled)
+                    self._receive(promise.name, promise.local_id)
+        ids = ((promise.local_id, promise.name) for promise in promises)
+        return tuple(SignalWait(local, name) for local, name in ids if local is not None and local not in self.settled)
 
     def begin_signal_timer(self, promise: SignalPromise[Any], seconds: float) -> str | None:
         """For a signal with a deadline: the timer beside it, or None if the signal was buffered."""

@@ -36,7 +36,7 @@ _NEVER: Final = Stamp(0)
 
 
 class Past:
-    """`promise_text` is the text of the execution's own id; the journal's ids begin with it.
+    """`promise_text` is the text of the execution's own id. All ids in here are the journal's: local to it.
 
     What few runs have is `NONE` until there is some of it: making and dropping all of it was much of what a run cost.
     """

@@ -26,25 +26,30 @@ T = TypeVar("T", covariant=True)
 class Promise(ABC, Generic[T]):
     """A durable operation that was begun. Awaiting it twice gives the same answer."""
 
-    __slots__ = ("_outcome", "_session", "id")
+    __slots__ = ("_outcome", "_session", "local_id")
 
-    def __init__(self, session: Session, promise_id: str) -> None:
+    def __init__(self, session: Session, local_id: str) -> None:
         self._session = session
-        self.id = promise_id
+        self.local_id = local_id  # as in the journal
         self._outcome: Any = UNSET
+
+    @property
+    def id(self) -> str:
+        """The same in every replay: the id of the execution that began it, and its number there."""
+        return self._session.journal.execution_id + self.local_id
 
     def __await__(self) -> Generator[Wait, None, T]:
         session = self._session
         session.must_be_current()
         if self._outcome is UNSET:
-            if not session.is_ready_alone(self.id):
-                yield Wait("Single", (self.id,))
+            if not session.is_ready_alone(self.local_id):
+                yield Wait("Single", (self.local_id,))
             self._settle()
         return self._value()
 
     def _settle(self) -> None:
         if self._outcome is UNSET:
-            self._outcome = self._session.take(self.id)
+            self._outcome = self._session.take(self.local_id)
 
     @abstractmethod
     def _value(self) -> T:
@@ -65,16 +70,16 @@ class CallPromise(Promise[T]):
 
     __slots__ = ("_call", "_decoded")
 
-    def __init__(self, session: Session, promise_id: str, call: Any) -> None:
+    def __init__(self, session: Session, local_id: str, call: Any) -> None:
         self._session = session
-        self.id = promise_id
+        self.local_id = local_id
         self._outcome: Any = UNSET
         self._call = call  # a Callee: decodes results and rebuilds errors
         self._decoded: Any = UNSET
 
     def __await__(self) -> Generator[Wait, None, T]:
         """As any promise; in one piece, since this is what bodies await most."""
-        session, promise_id = self._session, self.id
+        session, promise_id = self._session, self.local_id
         if CURRENT.session is not session or session.is_evicting:
             session.must_be_current()
         if self._outcome is UNSET:
@@ -86,7 +91,7 @@ class CallPromise(Promise[T]):
 
     def _settle(self) -> None:
         if self._outcome is UNSET:
-            session, promise_id = self._session, self.id
+            session, promise_id = self._session, self.local_id
             self._outcome = session.settled[promise_id].value
             self._decoded = session.fresh.pop(promise_id, UNSET)
 
@@ -103,7 +108,7 @@ class CallPromise(Promise[T]):
 class SignalPromise(Generic[T]):
     """The next signal of a name. It has no number before it is awaited."""
 
-    __slots__ = ("_decode", "_session", "_timeout_seconds", "_timer", "_value", "id", "name")
+    __slots__ = ("_decode", "_session", "_timeout_seconds", "_timer", "_value", "local_id", "name")
 
     def __init__(self, session: Session, name: str, decode: Any, timeout_seconds: float | None) -> None:
         self._session = session
@@ -112,7 +117,12 @@ class SignalPromise(Generic[T]):
         self._timeout_seconds = timeout_seconds
         self._timer: str | None = None
         self._value: Any = UNSET
-        self.id: str | None = None
+        self.local_id: str | None = None
+
+    @property
+    def id(self) -> str | None:
+        """As of any promise, once it is awaited."""
+        return None if self.local_id is None else self._session.journal.execution_id + self.local_id
 
     def __await__(self) -> Generator[Wait, None, T]:
         session = self._session
@@ -132,7 +142,7 @@ class SignalPromise(Generic[T]):
 
     def _await_until(self, session: Session, seconds: float) -> Generator[Wait, None, None]:
         """B10: waits for any of the signal's promise and a timer's; whichever the journal has first, wins."""
-        if self.id is None:
+        if self.local_id is None:
             self._timer = session.begin_signal_timer(self, seconds)
         if self._timer is not None:
             waits = session.begin_signals((self,))
@@ -144,8 +154,8 @@ class SignalPromise(Generic[T]):
         self._settle()
 
     def _id(self) -> str:
-        assert self.id is not None
-        return self.id
+        assert self.local_id is not None
+        return self.local_id
 
     def _settle(self) -> None:
         if self._value is UNSET:
@@ -188,6 +198,8 @@ class Combination(Generic[T]):
         for member in members:
             if not isinstance(member, Promise | SignalPromise):
                 raise InvalidArgumentError(f"ctx.{kind.lower()}() takes promises and signals, not {member!r:.100}")
+            if member._session is not session:  # its number means another operation here
+                raise forbid_elsewhere("this promise")
             if isinstance(member, SignalPromise) and member._timeout_seconds is not None:
                 raise InvalidArgumentError(
                     f"the signal {member.name!r} has a timeout of its own; put ctx.sleep(...) beside it in ctx.any()"
@@ -203,7 +215,7 @@ class Combination(Generic[T]):
         session.must_be_current()
         open_signals = [m for m in self._members if isinstance(m, SignalPromise) and m._value is UNSET]
         signals = session.begin_signals(open_signals)
-        ids = tuple(member.id for member in self._members)
+        ids = tuple(member.local_id for member in self._members)
         session.note_watched(ids)
         if not session.is_ready(self._kind, ids, signals):
             yield Wait(self._kind, ids, signals)

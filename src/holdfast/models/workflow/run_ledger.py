@@ -187,10 +187,12 @@ class RunLedger:
 
     def _child_row(self, call: OpenCall) -> Any:
         assert call.callee is not None
-        number = int(call.promise_id[len(self._session.journal.prefix) :])
         return call.callee.child_row(
-            self._promise.child(number), call.input, self._claim.queue, self._definition.payload_limit
+            self._child_id(call), call.input, self._claim.queue, self._definition.payload_limit
         )
+
+    def _child_id(self, call: OpenCall) -> PromiseId:
+        return self._promise.child(int(call.promise_id[1:]))
 
     # ------------------------------------------------------------------ what others wrote
 
@@ -214,7 +216,7 @@ class RunLedger:
                 continue
             self._seen.add(row.id)
             if row.kind == CHILD:
-                self._child_ended(id_text(bytes.fromhex(row.name)), _child_end(row.payload))
+                self._child_ended(id_text(bytes.fromhex(row.name)).removeprefix(self._id), _child_end(row.payload))
             else:
                 self._session.deliver(row.name, row.payload)
             self._ingested.append(row.id)

@@ -22,6 +22,7 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.engine.threads import contain
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
@@ -97,9 +98,7 @@ class Task(Generic[P, R]):
         self.digest = _digest(function)
         self.payload_limit = payload_limit
         self._make_starter = make_starter
-        self.settings = Raw(
-            msgspec.json.encode({"max_attempts": self.retry.max_attempts, "queue": self.queue, "effects": effects})
-        )
+        self.settings = CallSettings(max_attempts=self.retry.max_attempts, queue=self.queue, effects=effects).text()
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
         # With a queue of its own it has an execution of its own, and any worker of that queue may run it.
         self.is_remote = self.queue is not None

@@ -246,11 +246,16 @@ create table {schema}.schedules (
   last bytea                              -- what the last tick started
 );
 
--- One event a row, for people and their queries.
+-- One event a row, for people and their queries. Ids in `body` are local to the journal (`.7`), `promise_id` is whole.
 create view {schema}.journal_events as
 select e.promise, (v.event ->> 'sequence')::bigint as sequence, (v.event ->> 'timestamp')::timestamptz as timestamp,
-  v.event ->> 'event' as event, v.event as body
+  v.event ->> 'event' as event, own.id || (v.event ->> 'promise_id') as promise_id, v.event as body
 from {schema}.journal j join {schema}.executions e on e.id = j.execution_id
+cross join lateral (
+  select encode(substr(e.promise, 1, 32), 'hex') || coalesce(string_agg(
+    '.' || ('x' || encode(substr(e.promise, place, 4), 'hex'))::bit(32)::bigint, '' order by place), '') as id
+  from generate_series(33, length(e.promise), 4) place
+) own
 cross join lateral json_array_elements(j.body -> 'events') v(event);
 
 -- Batches: the counters of a run, and its items in chunks.

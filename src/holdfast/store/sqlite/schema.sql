@@ -240,10 +240,18 @@ create table journal (
   primary key (execution_id, first)
 ) strict;
 
--- One event a row, for people and their queries.
+-- One event a row, for people and their queries. Ids in `body` are local to the journal (`.7`), `promise_id` is whole:
+-- the hex digits of the first 32 bytes, then a number for every 4.
 create view journal_events as
 select e.promise, json_extract(event.value, '$.sequence') as sequence,
   json_extract(event.value, '$.timestamp') as timestamp, json_extract(event.value, '$.event') as event,
+  (with recursive own(id, number, rest) as (
+    select lower(hex(substr(e.promise, 1, 32))), 0, hex(substr(e.promise, 33))
+    union all
+    select id || iif(length(rest) % 8 = 1, '.' || (number * 16 + instr('123456789ABCDEF', substr(rest, 1, 1))), ''),
+      iif(length(rest) % 8 = 1, 0, number * 16 + instr('123456789ABCDEF', substr(rest, 1, 1))), substr(rest, 2)
+    from own where rest <> ''
+  ) select id from own where rest = '') || json_extract(event.value, '$.promise_id') as promise_id,
   event.value as body
 from journal j join executions e on e.id = j.execution_id, json_each(j.body, '$.events') event;
 

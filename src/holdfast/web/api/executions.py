@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, get_args
 from msgspec import Meta, Struct
 
 from holdfast.core.journal.events import Event
-from holdfast.core.journal.format import decode_segment
+from holdfast.core.journal.local_ids import events_of
 from holdfast.store.values import ExecutionFilter
 from holdfast.views import reading, shapes
 from holdfast.web.requests import JournalQuery, ListQuery, PageQuery, attributes_of
@@ -21,7 +21,7 @@ EVENT_NAMES: Final = [kind.__name__ for kind in get_args(Event)]
 
 
 class JournalEntry(Struct, frozen=True, kw_only=True):
-    """An event of a journal. What more it has depends on `event`."""
+    """An event of a journal. What more it has depends on `event`; a field that has its default is left out."""
 
     v: int
     event: Annotated[str, Meta(extra_json_schema={"enum": EVENT_NAMES})]
@@ -67,13 +67,13 @@ async def show(call: Call) -> shapes.Details:
 async def journal(call: Call) -> dict[str, Any]:
     query: JournalQuery = call.query
     view = await reading.find(call.store, call.part("id"))
-    first = query.after + 1
+    names, first = _names(view), query.after + 1
     events: list[Event] = []
     if view.journal_length > first:
         for text in await call.store.journal_since(view.promise, first):
-            events += [event for event in decode_segment(text).events if event.sequence >= first]
+            events += [event for event in events_of(names["id"], text) if event.sequence >= first]
     page = events[: query.limit]
-    return {**_names(view), "events": page, "more": len(events) > len(page)}
+    return {**names, "events": page, "more": len(events) > len(page)}
 
 
 async def history(call: Call) -> shapes.History:
