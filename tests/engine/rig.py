@@ -106,8 +106,7 @@ class Rig:
 async def renamed(worker: Worker) -> None:
     """Until a worker that has just learned that its lease is lost goes by another name."""
     await asyncio.sleep(0)
-    if worker._changing is not None:
-        await asyncio.wait([worker._changing])
+    await worker._identity.settle()
 
 
 def handles(started: list[Handle[Any] | Collision]) -> list[Handle[Any]]:

@@ -153,8 +153,7 @@ async def test_a_worker_that_lost_its_lease_goes_on_under_a_new_name(stores: Sto
         assert not await worker.beat_once()
         its_door.open.set()
         await working
-        if worker._changing is not None:
-            await worker._changing
+        await worker._identity.settle()
         assert worker.id != first_name
         await worker.run_until_idle()
         assert await handle.result() == "done"

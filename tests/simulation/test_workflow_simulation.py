@@ -139,8 +139,7 @@ class Life:
                 await asyncio.sleep(0)
 
     async def settle(self, worker: HandWorker) -> None:
-        if worker._changing is not None:
-            await asyncio.wait([worker._changing])
+        await worker._identity.settle()
 
     async def hire(self) -> None:
         warm_most = self.rng.choice([None, 0, 1])

@@ -207,9 +207,8 @@ class World:
     async def _until_idle(self, worker: Worker) -> None:
         while True:
             await until_available(worker.run_until_idle)
-            if worker._changing is None:
+            if not await worker._identity.settle():
                 return
-            await asyncio.wait([worker._changing])
 
     async def reap(self, slot: int) -> None:
         await until_available((await self.hire(slot)).worker.reap_once)

@@ -11,23 +11,21 @@ import contextlib
 import contextvars
 import logging
 import multiprocessing
-import os
 import random
-import secrets
 import signal
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.core.clock import MICROSECONDS
-from holdfast.core.errors import HoldfastError, StoreUnavailableError
+from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.committer import Committer
 from holdfast.engine.drain import Drain
 from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.identity import Identity
 from holdfast.engine.lifespan import Lifespan, Resources, open_resources
 from holdfast.engine.lives import Lives
 from holdfast.engine.notifier import Notifier
@@ -81,9 +79,17 @@ class Worker:
             observer.attach(store)
         self._services = tuple(services)  # loops of the models', run as this worker's own
         self._active = ActiveClaims()
-        self._id = ""
+        self._gate = asyncio.Lock()
+        self._identity = Identity(
+            store,
+            self._active,
+            self._gate,
+            queues=list(self._settings.queue_limits()),
+            lease_seconds=self._settings.lease_seconds,
+            on_changed=self._wake_picker,
+            observer=observer,
+        )
         self._is_draining = False
-        self._changing: asyncio.Task[None] | None = None
         self._processes: ProcessPoolExecutor | None = None
         self._watched: dict[int, Callable[[], None]] = {}
         self._stack = contextlib.AsyncExitStack()
@@ -94,7 +100,7 @@ class Worker:
     @property
     def id(self) -> str:
         """Random, made anew for each process and after each lost lease; never a process id."""
-        return self._id
+        return self._identity.current()
 
     @property
     def store(self) -> Store:
@@ -150,7 +156,7 @@ class Worker:
 
         if not self._active.is_alive(claim):
             return Receipt(False)
-        receipt = await self._store.transact(self._id, claim, work, remembered)
+        receipt = await self._store.transact(self.id, claim, work, remembered)
         if receipt.applied:
             claim.revision += 1
             advance = advances[0]
@@ -203,14 +209,13 @@ class Worker:
     async def open(self) -> None:
         """Open resources and register; nothing is picked yet."""
         self._loop = asyncio.get_running_loop()
-        self._gate = asyncio.Lock()
-        settings = self._settings
+        settings, worker_id = self._settings, self._identity.current
         self._threads = StepThreads(settings.threads, thread_name_prefix="holdfast-step")
         try:
             self._resources = await self._stack.enter_async_context(open_resources(self._lifespans))
             for runner in self._all_runners:
                 runner.check(self._resources)
-            await self._take_identity()
+            await self._identity.take()
         except BaseException:
             self._threads.shutdown(wait=False)
             await self._stack.aclose()
@@ -219,19 +224,19 @@ class Worker:
             self._store,
             self._active,
             self._gate,
-            lambda: self._id,
+            worker_id,
             flush_most=settings.flush_most,
             on_applied=self._applied,
             on_fenced=lambda claim: self._lives.fenced(claim),
             on_woke=self._wake_picker,
             observer=self._observer,
         )
-        rescue = Rescue(self._store, lambda: self._id, self.commit, self._active.is_alive, self._gate)
+        rescue = Rescue(self._store, worker_id, self.commit, self._active.is_alive, self._gate)
         self._sweep = OrphanSweep(
             self._store,
             self._active,
             self._gate,
-            lambda: self._id,
+            worker_id,
             settings.lease_seconds,
             on_released=self._wake_picker,
         )
@@ -242,14 +247,14 @@ class Worker:
             self._active,
             self._gate,
             settings,
-            lambda: self._id,
+            worker_id,
             list(self._runners),
             begin=self._begin,
             on_idle=lambda: self._notifier.idle(),
-            on_lost=self._lost,
+            on_lost=self._identity.lost,
             observer=self._observer,
         )
-        self._heartbeat = Heartbeat(self._store, lambda: self._id, settings.lease_seconds, self._lost)
+        self._heartbeat = Heartbeat(self._store, worker_id, settings.lease_seconds, self._identity.lost)
         self._notifier = Notifier(self._store, now=self._loop.time, on_work=self._heard_work)
         self._reaper = Reaper(
             self._store,
@@ -259,7 +264,7 @@ class Worker:
             observer=self._observer,
         )
         self._timers = Timers(self._store, poll_seconds=settings.poll_seconds, on_fired=self._wake_picker)
-        self._watcher = Watcher(self._store, self._watched, lambda: self._id, settings.poll_seconds)
+        self._watcher = Watcher(self._store, self._watched, worker_id, settings.poll_seconds)
         self._loops: list[Service] = [
             self._picker,
             self._watcher,
@@ -310,23 +315,23 @@ class Worker:
         warming.cancel()
         await asyncio.wait([warming])  # not `await warming`: a cancel of this start would look like its own
         if not warming.cancelled() and (error := warming.exception()) is not None:
-            log.warning("the connections of %s could not be warmed, its first calls are slower: %s", self._id, error)
+            log.warning("the connections of %s could not be warmed, its first calls are slower: %s", self.id, error)
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Leave in good order. `drain_seconds=0` cancels what is at work at once."""
         self._is_draining = True
+        self._identity.leave()
         await self._picker.stop()
         await self._drain.run(self._settings.drain_seconds if drain_seconds is None else drain_seconds)
-        if self._changing is not None:
-            await asyncio.wait([self._changing])
+        await self._identity.settle()
         for service in self._loops:
             await service.stop()
         for runner in self._all_runners:
             runner.close()
         try:
-            await self._store.retire_worker(self._id)
+            await self._store.retire_worker(self.id)
         except StoreUnavailableError as error:
-            log.warning("could not sign off, the lease of %s will run out by itself: %s", self._id, error)
+            log.warning("could not sign off, the lease of %s will run out by itself: %s", self.id, error)
         await self._heartbeat.stop()
         if self._observer is not None:
             await self._observer.stop()
@@ -397,6 +402,7 @@ class Worker:
     async def abandon(self) -> None:
         """Leave as a killed process does: nothing is recorded, given back or signed off."""
         self._is_draining = True
+        self._identity.leave()
         self._active.cancel()
         await self._committer.abandon()
         for service in self._loops:
@@ -442,41 +448,3 @@ class Worker:
     def _heard_work(self) -> None:
         self._picker.wake()
         self._watcher.wake()
-
-    # ------------------------------------------------------------------ identity
-
-    async def _take_identity(self) -> None:
-        identity = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(8)}"
-        await self._store.register_worker(
-            identity,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            queues=list(self._settings.queue_limits()),
-            lease_seconds=self._settings.lease_seconds,
-        )
-        self._id = identity
-
-    def _lost(self, worker: str) -> None:
-        """The lease was reaped: whatever is at work here belongs to others now."""
-        if worker != self._id or self._changing is not None or self._is_draining:
-            return
-        log.error("worker %s lost its lease (stopped or cut off for too long); going on under a new name", worker)
-        if self._observer is not None:
-            self._observer.lease_lost()
-        self._active.disown_all()
-        self._changing = self._loop.create_task(self._change_identity())
-
-    async def _change_identity(self) -> None:
-        try:
-            async with self._gate:
-                while True:
-                    try:
-                        await self._take_identity()
-                        break
-                    except StoreUnavailableError:
-                        await asyncio.sleep(0.5)
-        except HoldfastError:
-            log.exception("could not take a new identity")
-        finally:
-            self._changing = None
-            self._picker.wake()
