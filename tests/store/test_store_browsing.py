@@ -55,9 +55,14 @@ def fits(view: ExecutionView, where: ExecutionFilter) -> bool:
     )
 
 
+@pytest.mark.parametrize("few", [0, 20_000])
 @pytest.mark.parametrize("limit", [3, 100])
-async def test_pages_of_any_filter_hold_everything_once(hand: Hand, store: Store, limit: int) -> None:
+async def test_pages_of_any_filter_hold_everything_once(
+    hand: Hand, store: Store, limit: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.reading.FEW", few)  # what is up for picking is found in two ways
     await fill(hand, 60)
+    assert await store.pause(promise_of("50", definitions(60)[50][1]), True)
     everything = [view for kind in KINDS for view in chain(*await pages(store, ExecutionFilter(kind=kind), 99, None))]
     newest_first = [promise_of(str(n), name) for n, (_, name) in reversed(list(enumerate(definitions(60))))]
     assert sorted(view.promise for view in everything) == sorted(newest_first)

@@ -284,6 +284,32 @@ async def test_rare_statuses_are_found_by_their_index(watched: Watched) -> None:
         assert watched.widest() <= 40
 
 
+async def test_a_page_far_down_of_what_lives_passes_over_nothing_that_ended(watched: Watched) -> None:
+    """What ended is old, what lives is young; a page that begins among the old ones has nothing to show."""
+    await fill(watched, "done", "done")
+    middle = MANY // 2
+    for label, status in (("next", "runnable"), ("parked", "awaiting_signal"), ("theirs", "executing")):
+        await fill(watched, label, status, count=40)
+    await fill(watched, "blocked", "runnable", count=40, key="hot")
+    await watched.connection.execute("vacuum analyze")
+    sql = watched.store._sql
+    queries = [
+        *(sql["browse_idle"].replace("{status}", f"'{status}'") for status in ("runnable", "awaiting_signal")),
+        *(sql["browse_few"].replace("{few}", sql[few]) for few in ("few_pickable", "few_executing")),
+    ]
+    for before, count in ((middle, 0), (2**62, 40)):
+        for query in queries:
+            watched.plans.clear()
+            found = await watched.connection.fetch(query, before, None, None, None, None, 60)
+            assert len(found) == count
+            assert "Seq Scan" not in watched.indexes()
+            assert watched.widest() <= 40
+    watched.plans.clear()
+    assert await watched.connection.fetch(sql["pickable_past"], 39)
+    assert not await watched.connection.fetch(sql["pickable_past"], 40)
+    assert watched.indexes() == {"executions_pick", "executions_pick_keyed"}
+
+
 async def test_a_rare_definition_is_found_by_its_index(watched: Watched) -> None:
     """Issue 8: a list by kind or name costs the same however many others there are, and whatever was analysed."""
     await watched.store.insert([row(f"rare{n}", kind="flow", name="rare") for n in range(40)])

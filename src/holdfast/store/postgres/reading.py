@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from struct import pack
+from typing import Any
 
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import PARKED, Status
@@ -14,6 +14,7 @@ from holdfast.store.postgres.rows import Row, transition_of, view_of, views_in_o
 from holdfast.store.values import EndOf, ExecutionFilter, ExecutionView, Page, Signal, Transition, attributes_json
 
 IDLE = PARKED | {Status.STRANDED, Status.DELEGATED}
+FEW = 20_000  # up for picking: all of them are read for one page, in some hundredths of a second
 
 
 class Reading(Ledger):
@@ -70,8 +71,7 @@ class Reading(Ledger):
         elif where.parent is not None:
             rows = await self._rows("list children", "browse_children", *common, statuses)
         elif where.statuses and Status.DONE not in where.statuses:
-            parts = [await self._browse_status(status, common) for status in dict.fromkeys(where.statuses)]
-            rows = sorted(chain.from_iterable(parts), key=lambda row: -int(row["id"]))
+            return await self._browse_statuses(dict.fromkeys(where.statuses), limit, common, look_at)
         elif where.kind is None and where.name is None:
             floor = await self._floor("browse_floor", look_at, before)
             rows = await self._rows("list executions", "browse", before, floor or 0, where.queue, statuses, limit + 1)
@@ -106,11 +106,33 @@ class Reading(Ledger):
         rows = [] if look_at is None else await self._rows("list executions", block, before, look_at, *of)
         return int(rows[0]["id"]) if rows else None
 
-    async def _browse_status(self, status: Status, common: Sequence[object]) -> list[Row]:
+    async def _browse_statuses(
+        self, statuses: Iterable[Status], limit: int, common: Sequence[Any], look_at: int | None
+    ) -> Page:
         """One scan a status, each in order, so that a rare one is found by its index."""
-        block = "browse_idle" if status in IDLE else "browse_status"
-        if status is Status.RUNNABLE:
-            block = "browse_runnable"
-        async with self._connections.any("list executions") as connection:
-            # A literal and not a parameter: of that the planner does not know which partial index fits.
-            return await connection.fetch(self._sql[block].replace("{status}", f"'{status.value}'"), *common)
+        merge: Merge[Row] = Merge(limit)
+
+        async def add(block: str, *arguments: object, floor: int | None = None, **filled: str) -> None:
+            sql = self._sql[block]
+            for name, text in filled.items():
+                sql = sql.replace(f"{{{name}}}", text)
+            async with self._connections.any("list executions") as connection:
+                rows = await connection.fetch(sql, *arguments)
+            merge.add([(row["id"], row) for row in rows], floor)
+
+        for status in statuses:
+            if status is Status.EXECUTING:
+                await add("browse_few", *common, few=self._sql["few_executing"])
+            elif status is Status.RUNNABLE:
+                await add("browse_idle", *common, status="'runnable'")
+                if await self._rows("list executions", "pickable_past", FEW):
+                    floor = await self._floor("browse_floor", look_at, common[0])
+                    await add("browse_pickable", *common, floor or 0, floor=floor)
+                else:
+                    await add("browse_few", *common, few=self._sql["few_pickable"])
+            else:
+                # A literal and not a parameter: of that the planner does not know which partial index fits.
+                block = "browse_idle" if status in IDLE else "browse_status"
+                await add(block, *common, status=f"'{status.value}'")
+        found, cursor = merge.page()
+        return Page([view_of(row) for row in found], cursor)

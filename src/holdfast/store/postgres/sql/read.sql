@@ -93,7 +93,7 @@ where attributes is not null and attributes::jsonb @> $6::jsonb
 group by status
 
 -- name: browse_status
--- One of done, failed, cancelled, executing: as a literal, so that a partial index fits.
+-- One of done, failed, cancelled: as a literal, so that a partial index fits.
 select {view} from {schema}.executions
 where status = {status}
   and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
@@ -102,7 +102,8 @@ where status = {status}
 order by id desc limit $6
 
 -- name: browse_idle
--- The same for what is parked, stranded or delegated: queue by queue, as its index has them.
+-- The same for what is parked, stranded, delegated, or runnable and held back: queue by queue, as its index
+-- has them. As a range of rows, for which no other index has the order.
 with recursive queues(name) as (
   (select e.queue from {schema}.executions e
     where e.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise', 'stranded', 'delegated')
@@ -117,39 +118,56 @@ with recursive queues(name) as (
 )
 select e.* from queues q cross join lateral (
   select {view} from {schema}.executions x
-  where x.status = {status} and x.queue = q.name
-    and x.id < $1 and ($2::text is null and x.kind not in ('message', 'chunk') or x.kind = $2) and ($3::text is null or x.name = $3)
+  where x.status = {status} and ({status}::{schema}.status <> 'runnable' or x.paused or x.key_blocked)
+    and (x.queue, x.status, x.id) < (q.name, {status}, $1) and (x.queue, x.status, x.id) > (q.name, {status}, 0)
+    and ($2::text is null and x.kind not in ('message', 'chunk') or x.kind = $2) and ($3::text is null or x.name = $3)
     and ($5::bytea is null or x.parent_id = (select id from {schema}.executions where promise = $5))
-  order by x.id desc limit $6
+  order by x.queue desc, x.id desc limit $6
 ) e
 where q.name is not null and ($4::text is null or q.name = $4)
 order by e.id desc limit $6
 
--- name: browse_runnable
--- Three indexes share these rows; by which way to go is for the planner to say.
-select r.* from (
-  (select {view} from {schema}.executions
-    where status = 'runnable' and not paused and partition_key is null
-      and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
-      and ($4::text is null or queue = $4)
-      and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
-    order by id desc limit $6)
+-- name: browse_few
+-- Of what an index finds in another order: all of it, then the newest of that. Materialized, or else the planner may go
+-- by the ids, past all the rows that are not there; with a limit for each, or else it may join all rows to a few.
+with few as materialized ({few})
+select e.* from (select id from few where id < $1 order by id desc) f cross join lateral (
+  select {view} from {schema}.executions x
+  where x.id = f.id and ($2::text is null and x.kind not in ('message', 'chunk') or x.kind = $2)
+    and ($3::text is null or x.name = $3) and ($4::text is null or x.queue = $4)
+    and ($5::bytea is null or x.parent_id = (select id from {schema}.executions where promise = $5))
+  limit 1
+) e
+order by f.id desc limit $6
+
+-- name: few_executing
+select id from {schema}.executions where status = 'executing'
+
+-- name: few_pickable
+select id from {schema}.executions where status = 'runnable' and not paused and partition_key is null
+union all
+select id from {schema}.executions
+where status = 'runnable' and not paused and not key_blocked and partition_key is not null
+
+-- name: pickable_past
+-- Whether more than so many are up for picking. In the order of the indexes, so that it is they that are read.
+select 1 from (
+  (select 1 from {schema}.executions where status = 'runnable' and not paused and partition_key is null
+    order by queue, priority, eligible_at, id limit $1 + 1)
   union all
-  (select {view} from {schema}.executions
+  (select 1 from {schema}.executions
     where status = 'runnable' and not paused and not key_blocked and partition_key is not null
-      and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
-      and ($4::text is null or queue = $4)
-      and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
-    order by id desc limit $6)
-  union all
-  (select {view} from {schema}.executions
-    where status = 'runnable' and (paused or key_blocked)
-      and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
-      and ($4::text is null or queue = $4)
-      and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
-    order by id desc limit $6)
-) r
-order by r.id desc limit $6
+    order by queue, priority, eligible_at, id limit $1 + 1)
+) r limit 1 offset $1
+
+-- name: browse_pickable
+-- Where many are: by the ids, down to a floor.
+select {view} from {schema}.executions
+where status = 'runnable' and not paused and not key_blocked and id < $1 and id > $7
+  and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
+  and ($4::text is null or queue = $4)
+  and ($5::bytea is null or parent_id = (select id from {schema}.executions where promise = $5))
+order by id desc limit $6
 
 -- name: count_by_status
 select status::text, count(*) from {schema}.executions
