@@ -17,7 +17,7 @@ from holdfast.core.status import Status
 from holdfast.store.effects import Commit, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.connections import Address, end, errors_of
-from holdfast.store.values import Delivery, ExecutionFilter, NewSignal, QueueSettings, Retention
+from holdfast.store.values import Delivery, ExecutionFilter, NewSignal, QueueSettings, Retention, Topic
 from holdfast.testing.hand import HANDLER, Hand, child_rows, done, keep, park, promise_of, row, wait_children
 from holdfast.testing.postgres import PostgresServer
 
@@ -292,6 +292,30 @@ async def test_a_flush_waits_for_the_connection_that_is_being_warmed(postgres_ur
     async with store._connections.flush() as second:  # and now there may be two
         assert second is not warming
     await flush.__aexit__(None, None, None)
+    await store.close()
+
+
+async def test_warming_opens_every_connection_for_flushes_and_wakes_nobody(postgres_url: str, schema: str) -> None:
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+    heard: list[Topic] = []
+    ear = await store.open_ear(heard.append)
+    for topic in Topic:
+        await ear.arm(topic)
+    await store.warm()
+    assert len(store._connections._flush_idle) == store.flushes_at_once == 2
+    await asyncio.sleep(0.1)
+    assert heard == []
+    await ear.close()
+    await store.close()
+
+
+async def test_what_has_flushed_is_not_warmed_for_it(postgres_url: str, schema: str) -> None:
+    """Commits that are under way would wait for it."""
+    store = PostgresStore(postgres_url, schema=schema)
+    await store.open()
+    async with store._connections.flush(), store._connections.flush():
+        await asyncio.wait_for(store.warm(), 30)
     await store.close()
 
 

@@ -133,6 +133,10 @@ class Connections:
     def has_idle(self) -> bool:
         return bool(self._idle)
 
+    @property
+    def has_flushed(self) -> bool:
+        return self._has_flushed
+
     def any(self, doing: str) -> Lent:
         return Lent(self, doing, self._idle, self._slots)
 

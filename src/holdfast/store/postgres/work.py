@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -130,15 +131,23 @@ class Work(Ledger):
 
     async def warm(self) -> None:
         # Each connection compiles and plans a routine at its first call. These look for rows that there cannot be.
-        if not self._address.pooled:  # else the next call may get another session
+        if self._address.pooled:  # the next call may get another session
+            return
+        if not self._connections.has_flushed:  # else commits are under way, and would wait for this
             await self._warm_flush()
-            if self._connections.has_idle:  # else something is at work already, and one more would be in its way
-                await self._warm_picking()
+            await asyncio.gather(*(self._warm_flushes() for _ in range(self._connections.flushes)))
+        if self._connections.has_idle:  # else something is at work already, and one more would be in its way
+            await self._warm_picking()
 
     async def _warm_flush(self) -> None:
         async with self._connections.only_flush() as connection:
             # One request, of which the reply may have to wait for a long replay.
             await connection.execute(self._sql["warm_flush"])
+
+    async def _warm_flushes(self) -> None:
+        """What many runs commit together; as often at once as there are connections for it."""
+        async with self._connections.flush() as connection:
+            await connection.execute(self._sql["warm_flushes"])
 
     async def _warm_picking(self) -> None:
         async with self._connections.any("pick") as connection:

@@ -76,6 +76,15 @@ select from {schema}.journal limit 0;
 select from {schema}.signals limit 0;
 select from {schema}.signal_keys limit 0
 
+-- name: warm_flushes
+select from {schema}.flush_ends_1(
+  '', '{0}', '{0}', '{0}', '{done}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{1}',
+  '{1}', '{0}', '{1}', '{"{}"}', '{}', '{}');
+select from {schema}.inbox_counts_1('{}', '{}');
+select from {schema}.insert_1(
+  '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+  '{}', '{}', '{}', '{}', '{}')
+
 -- name: flush
 select * from {schema}.flush_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
