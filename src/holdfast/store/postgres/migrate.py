@@ -80,11 +80,11 @@ async def migrate(connection: Connection, schema: str) -> None:
         )
     async with connection.transaction():
         await connection.execute(sql["migrate_lock"], f"holdfast.{schema}", timeout=MIGRATION_SECONDS)
+        if await connection.fetchval(sql["migrate_has_schema"], schema) is None:
+            await connection.execute(sql["migrate_create_schema"])
         found = await found_version(connection, schema)
         if _is_current(found, schema, newest):
             return
-        if await connection.fetchval(sql["migrate_has_schema"], schema) is None:
-            await connection.execute(sql["migrate_create_schema"])
         for step in steps:
             if found is None or step.version > found[0]:
                 await connection.execute(step.text, timeout=MIGRATION_SECONDS)

@@ -2,8 +2,10 @@
 -- name: migrate_lock
 select pg_advisory_xact_lock(hashtextextended($1, 0))
 
+-- A read of a table, not of the session's memory of names: it makes the session hear of what was committed while it
+-- waited for the lock.
 -- name: migrate_has_schema
-select to_regnamespace($1)
+select oid from pg_catalog.pg_namespace where nspname = $1
 
 -- name: migrate_create_schema
 create schema {schema}
