@@ -142,3 +142,35 @@ async def test_one_in_time_commits(rig: Rig) -> None:
     add = account.adding(rig, timeout=30)
     assert await rig.result(await add.start(3)) == 3
     assert await account.amounts() == [3]
+
+
+async def test_a_timeout_stays_one_when_clean_up_fails_too(rig: Rig) -> None:
+    account = await Account(rig).make()
+    insert = f"insert into {account.table} (amount) "
+
+    def run_now(db: sqlite3.Connection) -> None:
+        try:
+            db.execute(insert + ENDLESS)
+        finally:
+            db.execute(insert + "values (2)")
+
+    async def run(db: Any) -> None:
+        try:
+            await db.execute(insert + ENDLESS)
+        finally:
+            await db.execute(insert + "values (2)")
+
+    is_sqlite = isinstance(rig.stores, SqliteStores)
+    declare = rig.app.transaction(name="long", timeout=0.1, retry=RetryPolicy(max_attempts=1))
+    task = declare(run_now if is_sqlite else run)
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> str:
+        try:
+            await task()
+        except TaskTimedOut:
+            return "too long"
+        return "in time"
+
+    assert await rig.result(await pay.start()) == "too long"
+    assert await account.amounts() == []

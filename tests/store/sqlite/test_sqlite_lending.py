@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,3 +74,45 @@ def test_it_works_as_any_connection_does_until_then(db: sqlite3.Connection) -> N
     assert not vars(db), "what stood before its methods is gone"
     db.execute("commit")
     assert db.execute("select count(*) from t").fetchone() == (4,)
+
+
+def test_rows_made_on_the_way_are_not_written_either(db: sqlite3.Connection) -> None:
+    def rows() -> Iterator[tuple[int]]:
+        yield (2,)
+        with contextlib.suppress(sqlite3.IntegrityError):
+            db.execute("insert or rollback into t (n) values (1)")
+        yield (3,)
+
+    db.execute("begin immediate")
+    with lent(db), pytest.raises(sqlite3.OperationalError, match="rolled the transaction back"):
+        db.executemany(INSERT, rows())
+    assert db.execute("select n from t").fetchall() == [(1,)]
+
+
+def _as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip((column[0] for column in cursor.description), row, strict=True))
+
+
+def _set(name: str, value: Any) -> Callable[[sqlite3.Connection], None]:
+    return lambda db: setattr(db, name, value)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        _set("row_factory", _as_dict),
+        _set("row_factory", sqlite3.Row),
+        _set("text_factory", bytes),
+        lambda db: db.set_progress_handler(lambda: 1, 1),
+        lambda db: db.set_trace_callback(lambda _: None),
+    ],
+    ids=["dict", "row", "bytes", "interrupt", "trace"],
+)
+def test_what_user_code_leaves_behind_is_gone(
+    db: sqlite3.Connection, leave: Callable[[sqlite3.Connection], None]
+) -> None:
+    db.execute("begin immediate")
+    with lent(db):
+        leave(db)
+    assert db.execute("select 'text', n from t").fetchall() == [("text", 1)]
+    db.execute("rollback")

@@ -72,7 +72,7 @@ class Transaction(Task[P, R], Generic[P, R]):
                     raise self._timed_out()  # it blocked the loop, or did not heed its cancel
                 return encode(value, max_bytes=limit)
             except BaseException as error:
-                if isinstance(error, TimeoutError) and deadline.expired():
+                if isinstance(error, Exception) and deadline.expired():
                     raise self._timed_out() from error
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

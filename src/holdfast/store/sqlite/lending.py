@@ -2,7 +2,8 @@
 
 Some errors make SQLite roll the whole transaction back by itself (an interrupted write, a full disk, `or rollback`).
 Code that catches such an error and goes on would write in transactions of its own, which nobody could undo; so nothing
-is run on the connection any more once its transaction is gone.
+is run on the connection any more once its transaction is gone. (A cursor that is made as `sqlite3.Cursor(connection)`,
+past the connection's own methods, is not watched.) What the code sets on the connection is set back.
 """
 
 from __future__ import annotations
@@ -24,9 +25,15 @@ class _LentCursor(sqlite3.Cursor):
         require_open(self.connection)
         return super().execute(*arguments)
 
-    def executemany(self, *arguments: Any) -> Self:
+    def executemany(self, sql: str, rows: Any, /) -> Self:
         require_open(self.connection)
-        return super().executemany(*arguments)
+        return super().executemany(sql, self._while_open(rows))
+
+    def _while_open(self, rows: Any) -> Iterator[Any]:
+        """What makes the rows may itself run something on the connection."""
+        for row in rows:
+            require_open(self.connection)
+            yield row
 
     def executescript(self, *arguments: Any) -> sqlite3.Cursor:
         require_open(self.connection)
@@ -41,6 +48,7 @@ def require_open(db: sqlite3.Connection) -> None:
 @contextmanager
 def lent(db: sqlite3.Connection) -> Iterator[None]:
     """Inside, the connection may be given to user code."""
+    kept = db.row_factory, db.text_factory
     db.set_authorizer(_forbid_transactions)
     for name in _RUN:
         setattr(db, name, _through_cursor(db, name))
@@ -51,6 +59,9 @@ def lent(db: sqlite3.Connection) -> Iterator[None]:
         for name in (*_RUN, "cursor"):
             delattr(db, name)
         db.set_authorizer(None)
+        db.set_progress_handler(None, 0)
+        db.set_trace_callback(None)
+        db.row_factory, db.text_factory = kept
 
 
 def _through_cursor(db: sqlite3.Connection, name: str) -> Callable[..., sqlite3.Cursor]:
