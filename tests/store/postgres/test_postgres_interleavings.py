@@ -7,14 +7,17 @@ transaction ends. No test here depends on timing.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
 from tests.store.postgres.conftest import Connect, Connection
 from tests.store.postgres.held import deliver_in, flush_in, pick_in, until_it_waits, while_held
 
 from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.values import ExecutionClaim, NewSignal, Reaped
+from holdfast.store.postgres.driver import DriverConnection
+from holdfast.store.values import ExecutionClaim, ExecutionFilter, NewSignal, Reaped
 from holdfast.testing.hand import Hand, child_rows, done, keep, park, promise_of, row, wait_children
 
 # ---------------------------------------------------------------------- wake-ups (ruling E2)
@@ -231,3 +234,52 @@ async def test_deadlines_wait_for_nobody(ledger: PostgresStore, hand: Hand, held
     await held.execute("commit")
     assert (await ledger.fire_timers(10)).fired == 1
     assert len((await hand.take()).inbox) == 2
+
+
+# ---------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize("moves", ["released", "unpaused"])
+async def test_a_row_that_moves_while_a_page_is_read_is_on_it_once(
+    ledger: PostgresStore, hand: Hand, monkeypatch: pytest.MonkeyPatch, moves: str
+) -> None:
+    """A page of several statuses is several statements; they are of one snapshot."""
+    claim = await hand.take(row("a"))
+    if moves == "unpaused":
+        await ledger.release(hand.name, [claim])
+        await ledger.pause(claim.promise, True)
+    moved: list[str] = []
+    fetch = DriverConnection.fetch
+
+    async def fetch_later(self: DriverConnection, query: str, *arguments: Any, **settings: Any) -> Any:
+        if not moved and "$1 + 1" in query:  # between what is held back and what is up for picking
+            moved.append(moves)
+            if moves == "released":
+                await ledger.release(hand.name, [claim])
+            else:
+                await ledger.pause(claim.promise, False)
+        return await fetch(self, query, *arguments, **settings)
+
+    monkeypatch.setattr(DriverConnection, "fetch", fetch_later)
+    page = await ledger.browse(ExecutionFilter(statuses=(Status.EXECUTING, Status.RUNNABLE)), 10)
+    assert moved == [moves]
+    assert [view.promise for view in page.items] == [claim.promise]
+
+
+# ---------------------------------------------------------------------- starting
+
+
+async def test_what_was_started_before_is_found_without_writing(
+    ledger: PostgresStore, schema: str, connect: Connect
+) -> None:
+    """Alone or in a list: an insert that is undone would leave dead rows behind, and a part of the log."""
+    rows = [row(f"{number:03}") for number in range(200)]
+    assert all(found.created for found in await ledger.insert(rows))
+    connection = await connect()
+    size = f"select pg_relation_size('{schema}.executions')"
+    before = await connection.fetchval(size)
+    for _ in range(5):
+        assert not any(found.created for found in await ledger.insert(rows))
+    for one in rows:
+        assert not (await ledger.insert([one]))[0].created
+    assert await connection.fetchval(size) == before

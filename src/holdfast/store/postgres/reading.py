@@ -109,30 +109,37 @@ class Reading(Ledger):
     async def _browse_statuses(
         self, statuses: Iterable[Status], limit: int, common: Sequence[Any], look_at: int | None
     ) -> Page:
-        """One scan a status, each in order, so that a rare one is found by its index."""
+        """One scan a status, each in order, so that a rare one is found by its index.
+
+        All of one snapshot: a row that changes its status meanwhile would be found twice, or not at all.
+        """
         merge: Merge[Row] = Merge(limit)
+        async with (
+            self._connections.any("list executions") as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
 
-        async def add(block: str, *arguments: object, floor: int | None = None, **filled: str) -> None:
-            sql = self._sql[block]
-            for name, text in filled.items():
-                sql = sql.replace(f"{{{name}}}", text)
-            async with self._connections.any("list executions") as connection:
-                rows = await connection.fetch(sql, *arguments)
-            merge.add([(row["id"], row) for row in rows], floor)
+            async def add(block: str, *arguments: object, floor: int | None = None, **filled: str) -> None:
+                sql = self._sql[block]
+                for name, text in filled.items():
+                    sql = sql.replace(f"{{{name}}}", text)
+                merge.add([(row["id"], row) for row in await connection.fetch(sql, *arguments)], floor)
 
-        for status in statuses:
-            if status is Status.EXECUTING:
-                await add("browse_few", *common, few=self._sql["few_executing"])
-            elif status is Status.RUNNABLE:
-                await add("browse_idle", *common, status="'runnable'")
-                if await self._rows("list executions", "pickable_past", FEW):
-                    floor = await self._floor("browse_floor", look_at, common[0])
-                    await add("browse_pickable", *common, floor or 0, floor=floor)
+            for status in statuses:
+                if status is Status.EXECUTING:
+                    await add("browse_few", *common, few=self._sql["few_executing"])
+                elif status is Status.RUNNABLE:
+                    await add("browse_idle", *common, status="'runnable'")
+                    if await connection.fetch(self._sql["pickable_past"], FEW):
+                        floor: int | None = None
+                        if look_at is not None:
+                            floor = await connection.fetchval(self._sql["browse_floor"], common[0], look_at)
+                        await add("browse_pickable", *common, floor or 0, floor=floor)
+                    else:
+                        await add("browse_few", *common, few=self._sql["few_pickable"])
                 else:
-                    await add("browse_few", *common, few=self._sql["few_pickable"])
-            else:
-                # A literal and not a parameter: of that the planner does not know which partial index fits.
-                block = "browse_idle" if status in IDLE else "browse_status"
-                await add(block, *common, status=f"'{status.value}'")
+                    # A literal and not a parameter: of that the planner does not know which partial index fits.
+                    block = "browse_idle" if status in IDLE else "browse_status"
+                    await add(block, *common, status=f"'{status.value}'")
         found, cursor = merge.page()
         return Page([view_of(row) for row in found], cursor)

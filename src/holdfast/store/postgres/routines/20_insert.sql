@@ -98,21 +98,24 @@ declare
   v_size int[] := array[cardinality(p_promise)];
   v_ids bigint[] := array(select nextval('{schema}.executions_id_seq') from generate_series(1, v_size[1]));
 begin
-  -- Not `on conflict`, which looks into every unique index before it writes, and confirms each row: a quarter of an
-  -- insert. Where something is in the way, all of this is undone and done again with care.
-  begin
-    insert into {schema}.executions (
-      id, promise, kind, name, version, handler, step, state, input_hash, queue, priority, eligible_at, digest,
-      idempotency_key, cleans_up, inserted_at, updated_at
-    )
-    select v_ids[g.rank], g.promise, p_kind, p_name, p_version, p_handler, p_step, g.state, g.input_hash, p_queue,
-      p_priority, v_now, p_digest, g.key, p_cleans_up, v_now, v_now
-    from unnest(p_promise, p_state, p_input_hash, p_key, p_rank) as g(promise, state, input_hash, key, rank);
-    perform {schema}.wake_1('work');
-    return;
-  exception when unique_violation then
-    null;
-  end;
+  if v_size[1] = 1 then
+    {include insert_alike} on conflict do nothing;
+    if found then
+      perform {schema}.wake_1('work');
+      return;
+    end if;
+  elsif not exists (select from {schema}.executions e where e.promise = p_promise[1]) then
+    -- Not `on conflict`, which looks into every unique index before it writes, and confirms each row: a quarter of an
+    -- insert. Where something is in the way, all of this is undone and done again with care; so it is not begun for a
+    -- list that was started before.
+    begin
+      {include insert_alike};
+      perform {schema}.wake_1('work');
+      return;
+    exception when unique_violation then
+      null;
+    end;
+  end if;
   return query select i.ord, i.promise, i.collided, i.key_conflict from {schema}.insert_1(
     p_promise, array_fill(p_kind, v_size), array_fill(p_name, v_size), array_fill(p_version, v_size),
     array_fill(p_handler, v_size), array_fill(p_step, v_size), p_state, p_input_hash, array_fill(p_queue, v_size),
