@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.errors import JournalRefusedError
 from holdfast.core.journal import (
     Journal,
     JournalState,
@@ -218,3 +219,18 @@ def journal_of(script: Script) -> Journal:
     for event in script.events:
         journal.append(event)
     return journal
+
+
+@pytest.mark.parametrize("name", ["go", ".7", "0"])
+def test_a_name_in_a_refusal_is_told_as_it_is(name: str) -> None:
+    """A signal may be called like a child; only ids are made whole."""
+    twice = Script().start().deliver(name, 1).deliver(name, 1).events
+    assert [violation.ids for violation in validate(ROOT, twice)] == [(name,)]
+    never = Script().start().deliver(name, 1).receive(0, name, 5).events
+    assert [violation.ids for violation in validate(ROOT, never)] == [(f"{ROOT}.0", name)]
+    journal = Journal(ROOT)
+    for event in twice[:2]:
+        journal.append(event)
+    with pytest.raises(JournalRefusedError) as refused:
+        journal.append(twice[2])
+    assert refused.value.ids == (name,)

@@ -149,9 +149,9 @@ class Book:
             return JournalState(self.status, self.waiting.waiting_on, self.waiting.kind)
         return JournalState(self.status)
 
-    def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str) -> None:
-        """Raise for a broken rule."""
-        violation = Violation(rule, sequence, self.whole_ids(ids), detail)
+    def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str, name: str | None = None) -> None:
+        """Raise for a broken rule. `name` is of a signal or a patch, and told as it is."""
+        violation = Violation(rule, sequence, self.told(ids, name), detail)
         raise JournalRefusedError(
             f"journal {self.execution_id} refused an event: {violation}. Nothing was recorded; {rule.text}.",
             rule.id,
@@ -160,9 +160,10 @@ class Book:
             violation.ids,
         )
 
-    def whole_ids(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """As people are told of them."""
-        return tuple(whole_id(self.execution_id, one) for one in ids)
+    def told(self, ids: Iterable[str], name: str | None) -> tuple[str, ...]:
+        """As people are told of them: ids are whole."""
+        whole = tuple(whole_id(self.execution_id, one) for one in ids)
+        return whole if name is None else (*whole, name)
 
     def find(self, promise_id: str) -> int:
         """The index of a child of this journal, or `UNKNOWN`."""
@@ -227,7 +228,7 @@ class Book:
     def check_patch(self, patch_id: str, answer: bool) -> None:
         known = self.patches.get(patch_id)
         if known is not None and known is not answer:
-            self.refuse(PATCH_STICKY, self.length, f"it was answered {known} before, now {answer}", patch_id)
+            self.refuse(PATCH_STICKY, self.length, f"it was answered {known} before, now {answer}", name=patch_id)
 
     def status_text(self) -> str:
         return "not started" if self.status is None else self.status.value

@@ -61,7 +61,7 @@ def signal_delivered(book: Book, event: SignalDelivered) -> None:
     delivery_id = event.delivery_id
     if delivery_id <= last:
         detail = f"delivery {delivery_id} follows delivery {last}"
-        book.refuse(DELIVERY_ID, event.sequence, detail, event.signal_name)
+        book.refuse(DELIVERY_ID, event.sequence, detail, name=event.signal_name)
         _deliver_late(inbox, event)
         return
     if inbox is None:
@@ -113,25 +113,25 @@ def _matching_delivery(book: Book, event: SignalReceived) -> tuple[int, int] | N
     name, wanted = event.signal_name, event.delivery_id
     inbox = book.inboxes.get(name)
     if inbox is None:
-        book.refuse(CF_2, event.sequence, "no signal of this name was delivered", event.promise_id, name)
+        book.refuse(CF_2, event.sequence, "no signal of this name was delivered", event.promise_id, name=name)
         return None
     for place, delivery in enumerate(inbox.unconsumed):
         if delivery[0] == wanted:
             if place:
                 detail = f"delivery {inbox.unconsumed[0][0]} is older than {wanted}"
-                book.refuse(SIGNAL_FIFO, event.sequence, detail, event.promise_id, name)
+                book.refuse(SIGNAL_FIFO, event.sequence, detail, event.promise_id, name=name)
             if delivery[1] != hash(bytes(event.payload)):
                 detail = f"delivery {wanted} carried another payload"
-                book.refuse(CF_2, event.sequence, detail, event.promise_id, name)
+                book.refuse(CF_2, event.sequence, detail, event.promise_id, name=name)
             return delivery
         if delivery[0] > wanted:
             break
     if 1 <= wanted <= inbox.last and not any(wanted in skipped for skipped in inbox.skipped):
         detail = f"delivery {wanted} was consumed before"
-        book.refuse(CF_3, event.sequence, detail, event.promise_id, name)
+        book.refuse(CF_3, event.sequence, detail, event.promise_id, name=name)
     else:
         detail = f"delivery {wanted} never happened"
-        book.refuse(CF_2, event.sequence, detail, event.promise_id, name)
+        book.refuse(CF_2, event.sequence, detail, event.promise_id, name=name)
     return None
 
 

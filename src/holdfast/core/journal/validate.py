@@ -27,8 +27,8 @@ class _Audit(Book):
         self.taken: set[tuple[str, str]] = set()
         self.violations: list[Violation] = []
 
-    def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str) -> None:
-        self.violations.append(Violation(rule, sequence, self.whole_ids(ids), detail))
+    def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str, name: str | None = None) -> None:
+        self.violations.append(Violation(rule, sequence, self.told(ids, name), detail))
 
     def find(self, promise_id: str) -> int:
         return self.index.get(promise_id, UNKNOWN)
