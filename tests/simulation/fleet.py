@@ -61,12 +61,12 @@ class Fleet:
         self.start()
 
     async def leave(self, store: Store) -> None:
-        """SIGTERM to all, once the last of them has really begun: each must drain and sign off."""
+        """SIGTERM to all, once the last has begun and the dead have been reaped: each must drain and sign off."""
 
-        async def all_at_work() -> bool:
-            return {worker.pid for worker in self.running} <= {worker.pid for worker in await store.workers()}
+        async def none_but_them() -> bool:
+            return {worker.pid for worker in self.running} == {worker.pid for worker in await store.workers()}
 
-        await until(all_at_work, "all workers to register")
+        await until(none_but_them, "all workers to register, and the dead to be reaped")
         for worker in self.running:
             assert await worker.terminate() == 0, worker.output()
 

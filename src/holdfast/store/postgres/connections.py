@@ -168,16 +168,17 @@ class Connections:
         if self._closed:
             raise StoreUnavailableError(f"the store {self.address.shown} is closed: open it before use")
         connection = await connect(self.address)
-        connection.add_termination_listener(self._note_end)
+        connection.add_termination_listener(self.note_loss)
         self._opened += 1
         return self._opened, connection
 
     def cut(self, connection: Connection) -> None:
         """End one that is in the middle of something, of our own will."""
-        connection.remove_termination_listener(self._note_end)
+        connection.remove_termination_listener(self.note_loss)
         connection.terminate()
 
-    def _note_end(self, _: object) -> None:
+    def note_loss(self, _: object = None) -> None:
+        """One broke. Its driver says so a little later than a call may find it out: that both count does no harm."""
         if not self._closed:
             self.losses += 1
 
@@ -207,6 +208,7 @@ class Lent:
             self._aged = self._idle.pop()
             if not self._aged[1].is_closed():
                 return self._aged[1]
+            self._connections.note_loss()
         try:
             with errors_of(self._connections.address, self._doing):
                 self._aged = await self._connections.connect()
@@ -221,6 +223,7 @@ class Lent:
         # Cut off, it may be in a transaction that nobody ends: with its locks, and with what the next call would write.
         if isinstance(error, _PASSING):
             self._aged[1].terminate()
+            self._connections.note_loss()
         elif error is not None and not isinstance(error, Exception):
             self._connections.cut(self._aged[1])
         try:
