@@ -24,6 +24,7 @@ from holdfast.core.sequence.columns import MAX_LEASE_MS
 from holdfast.core.sequence.states import MAX_ATTEMPTS
 from holdfast.models.batch.spec import CHUNK_ITEMS, WINDOW_BYTES, WINDOW_ITEMS
 from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
@@ -135,7 +136,7 @@ class Batch(Generic[T, R]):
         self.digest = hashlib.sha256(code.co_code if code is not None else b"").hexdigest()[:16]
         self.payload_limit = payload_limit
         self._make_starter = make_starter
-        self.settings = Raw(msgspec.json.encode({"queue": self.queue}))
+        self.settings = CallSettings(queue=self.queue).text()
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
         self.__name__ = getattr(function, "__name__", self.name)
         self.__doc__ = function.__doc__

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
-from msgspec import Raw
 
 from holdfast.core.codec import codec_for, fingerprint
 from holdfast.core.durations import Duration, seconds
@@ -27,6 +26,7 @@ from holdfast.models.flow.graph import Graph, Node
 from holdfast.models.flow.making import ActivitySettings, check_condition, make_node
 from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS, Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
@@ -81,7 +81,7 @@ class Flow:
         self.handler = handler_of(KIND, self.name, version)
         self.graph = Graph({})
         self.completion: Node | None = None
-        self.settings = Raw(msgspec.json.encode({"queue": self.queue}))
+        self.settings = CallSettings(queue=self.queue).text()
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
         self._make_starter = make_starter
 
