@@ -7,6 +7,7 @@ import contextlib
 import json
 import sqlite3
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
@@ -87,18 +88,25 @@ async def test_a_statement_that_takes_too_long_is_cut_off_and_rolled_back(
     assert await account.amounts() == [9]
 
 
-async def test_an_attempt_that_timed_out_is_retried_by_its_policy(rig: Rig) -> None:
-    account = await Account(rig).make()
-    task = endless(account, rig, writes=True, retry=RetryPolicy(max_attempts=2, initial_delay=1))
+def paying(rig: Rig, call: Callable[[], Awaitable[Any]]) -> Any:
+    """A workflow that tells whether its one call timed out."""
 
     @rig.app.workflow
     async def pay(ctx: Context) -> str:
         try:
-            await task()
+            await call()
         except TaskTimedOut:
             return "too long"
-        return "?"
+        return "in time"
 
+    return pay
+
+
+async def test_an_attempt_that_timed_out_is_retried_by_its_policy(rig: Rig) -> None:
+    account = await Account(rig).make()
+    task = endless(account, rig, writes=True, retry=RetryPolicy(max_attempts=2, initial_delay=1))
+
+    pay = paying(rig, task)
     handle = await pay.start()
     await rig.run()
     await rig.advance(5)
@@ -112,14 +120,7 @@ async def test_code_that_blocks_past_its_deadline_commits_nothing(rig: Rig) -> N
     account = await Account(rig).make()
     add = account.adding(rig, lambda: time.sleep(0.1), timeout=0.05, retry=RetryPolicy(max_attempts=1))
 
-    @rig.app.workflow
-    async def pay(ctx: Context) -> str:
-        try:
-            await add(3)
-        except TaskTimedOut:
-            return "too long"
-        return "?"
-
+    pay = paying(rig, lambda: add(3))
     assert await rig.result(await pay.start()) == "too long"
     assert await account.amounts() == []
 
@@ -164,13 +165,6 @@ async def test_a_timeout_stays_one_when_clean_up_fails_too(rig: Rig) -> None:
     declare = rig.app.transaction(name="long", timeout=0.1, retry=RetryPolicy(max_attempts=1))
     task = declare(run_now if is_sqlite else run)
 
-    @rig.app.workflow
-    async def pay(ctx: Context) -> str:
-        try:
-            await task()
-        except TaskTimedOut:
-            return "too long"
-        return "in time"
-
+    pay = paying(rig, task)
     assert await rig.result(await pay.start()) == "too long"
     assert await account.amounts() == []
