@@ -1,7 +1,7 @@
 """What a store promises to those who watch a ledger: dashboards, metrics, live streams and hooks.
 
 Every read is bounded or goes along an index: none costs what the ledger holds. The feed and the places that readers
-keep in it make a stream of ends that survives crashes: see `ends` and `take_place`.
+keep in it make a stream of ends, and of starts, that survives crashes: see `ends` and `take_place`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.status import Status
@@ -55,31 +56,81 @@ class Ended(Struct, frozen=True):
     position: str  # of the feed just after it
 
 
+class Started(Struct, frozen=True):
+    """An execution that was started at a time of the store's; it may have ended since."""
+
+    view: ExecutionView
+    at: datetime
+    position: str  # of the feed just after it
+
+
 class Feed(Struct, frozen=True):
-    """A page of the feed of ends; `position` is where the next one begins."""
+    """A page of the feed: what was started, then what ended; `position` is where the next one begins."""
 
     items: list[Ended]
     position: str
     more: bool = False
+    started: list[Started] = []
+    is_settled: bool = True  # False: it is not known yet where starts begin; ask again with the position
+
+
+class Seen(Struct, frozen=True):
+    """The highest row that a reader of starts saw, and when: just after it, by the clock and by the transactions.
+
+    Rows up to `row` may be told once every transaction is over that was open then: what they started is there by then.
+    """
+
+    row: int
+    at_us: int = 0
+    xid: int = 0
 
 
 class Position(Struct, frozen=True):
-    """How far a reader of the feed has come: a time and a row of the ends, and of the strandings."""
+    """How far a reader of the feed has come: a time and a row of the ends, and of the strandings; a row of the starts.
+
+    Rows of starts come into sight in another order than that of their numbers, hence `seen`. A place of a reader that
+    never asked for starts has neither; one that has just asked for them has no `started_row` until `seen` is settled.
+    """
 
     ended_us: int
     ended_row: int
     stranded_us: int
     stranded_row: int
+    seen: Seen | None = None
+    started_row: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Position:
         parts = text.split("-")
-        if len(parts) != 4 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        if len(parts) not in (4, 7, 8) or not all(_is_number(part) for part in parts):
             raise InvalidArgumentError(f"{text[:80]!r} is no place in the feed: pass on the one that an event gave")
-        return cls(*map(int, parts))
+        ended_us, ended_row, stranded_us, stranded_row, *starts = map(int, parts)
+        seen = Seen(*starts[:3]) if starts else None
+        started_row = starts[3] if len(starts) == 4 else None
+        return cls(ended_us, ended_row, stranded_us, stranded_row, seen, started_row)
 
     def __str__(self) -> str:
-        return f"{self.ended_us}-{self.ended_row}-{self.stranded_us}-{self.stranded_row}"
+        numbers = [self.ended_us, self.ended_row, self.stranded_us, self.stranded_row]
+        if self.seen is not None:
+            numbers += [self.seen.row, self.seen.at_us, self.seen.xid]
+            numbers += [] if self.started_row is None else [self.started_row]
+        return "-".join(map(str, numbers))
+
+    def after_end(self, status: Status, at_us: int, row: int) -> Position:
+        if status is Status.STRANDED:
+            return replace(self, stranded_us=at_us, stranded_row=row)
+        return replace(self, ended_us=at_us, ended_row=row)
+
+    def after_start(self, row: int) -> Position:
+        return replace(self, started_row=row)
+
+    def has_started(self, row: int) -> bool:
+        """Whether a reader of starts has come past this one; who reads none is past all."""
+        return self.started_row is None or row <= self.started_row
+
+
+def _is_number(part: str) -> bool:
+    return part.isascii() and part.isdigit() and len(part) < 19
 
 
 def failures_before(cursor: str | None) -> tuple[int, int]:
@@ -87,7 +138,7 @@ def failures_before(cursor: str | None) -> tuple[int, int]:
     if cursor is None:
         return 2**62, 2**62
     at, _, row = cursor.partition("-")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (at, row)):
+    if not (_is_number(at) and _is_number(row)):
         raise InvalidArgumentError(f"{cursor[:80]!r} is no cursor of a page: pass the one the last page gave, or none")
     return int(at), int(row)
 
@@ -99,11 +150,17 @@ class Watching(Protocol):
     async def pace(self, bucket_seconds: float, buckets: int, bound: int = 2 * COUNT_BOUND) -> Pace:
         """What ended in the last `buckets` spans of `bucket_seconds`; the newest `bound` ends at most."""
 
-    async def ends(self, position: str | None, limit: int, statuses: Sequence[Status] = FEED_STATUSES) -> Feed:
+    async def ends(
+        self, position: str | None, limit: int, statuses: Sequence[Status] = FEED_STATUSES, *, starts: bool = False
+    ) -> Feed:
         """What ended or was stranded after a position, in the order of time; without one, nothing, and where now is.
 
         A reader that goes on from the position of what it has read misses no end: one that is still being committed
         holds back those after it. A stranded execution that was resumed before it was read is not there any more.
+
+        With `starts`, also what was started, but for messages of flows and chunks of batches: each once and before its
+        end, at most `limit` of them too. A transaction that starts something holds back what starts later until it is
+        over. A position without a place among the starts gets one; until it has (`is_settled`), nothing is read.
         """
 
     async def failures(self, limit: int, cursor: str | None = None) -> Page:

@@ -1,11 +1,14 @@
-"""Watching a ledger: bounded counts, what ended lately, the feed of ends, and who has read how far."""
+"""Watching a ledger: bounded counts, what ended lately, the feed of ends and starts, and who has read how far."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Final
+
+from msgspec.structs import replace
 
 from holdfast.core.clock import to_datetime, to_us
 from holdfast.core.status import Status
@@ -20,6 +23,8 @@ from holdfast.store.watching import (
     Pace,
     PaceBucket,
     Position,
+    Seen,
+    Started,
     Tally,
     failures_before,
 )
@@ -60,13 +65,21 @@ class Watched(Reading):
             ],
         )
 
-    async def ends(self, position: str | None, limit: int, statuses: Sequence[Status] = FEED_STATUSES) -> Feed:
+    async def ends(
+        self, position: str | None, limit: int, statuses: Sequence[Status] = FEED_STATUSES, *, starts: bool = False
+    ) -> Feed:
         place = None if position is None else Position.parse(position)
         # A statement of its own, before those that read: what they do not see has a time after this one.
         horizon: datetime = (await self._rows("read the feed", "watch_horizon"))[0]["horizon"]
+        is_new = place is None
         if place is None:
             now = to_us(horizon)
-            return Feed([], str(Position(now, 0, now, 0)))
+            place = Position(now, 0, now, 0)
+        started, more = list[Started](), False
+        if starts:
+            place, started, more = await self._starts(place, limit)
+        if is_new or (starts and place.started_row is None):
+            return Feed([], str(place), is_settled=not starts or place.started_row is not None)
         wanted = _ENDS.intersection(statuses)
         ended = (to_datetime(place.ended_us), place.ended_row, horizon, limit + 1)
         rows: list[Row] = []
@@ -79,20 +92,45 @@ class Watched(Reading):
             since = (to_datetime(place.stranded_us), place.stranded_row)
             stranded = await self._rows("read the feed", "feed_stranded", *since, horizon, limit + 1)
         merged = list(heapq.merge(rows, stranded, key=lambda row: (row["at"], row["id"])))
-        return await self._feed(place, merged[:limit], len(merged) > limit)
+        has_started = place.has_started
+        told = merged if not starts else list(takewhile(lambda row: has_started(row["id"]), merged))
+        items, place = await self._items(place, told[:limit])
+        return Feed(items, str(place), more or len(told) > limit, started)
 
-    async def _feed(self, place: Position, rows: Sequence[Row], more: bool) -> Feed:
+    async def _starts(self, place: Position, limit: int) -> tuple[Position, list[Started], bool]:
+        """What was started up to the row that was seen, once nothing below it can come any more."""
+        seen, told = place.seen, place.started_row
+        if seen is None or (told is not None and told >= seen.row):
+            row = (await self._rows("read the feed", "feed_seen"))[0]
+            if told is not None and row["row"] <= told:
+                # Lower after a delete, and then nothing is lost; or after a failover that forgot commits.
+                return (place if row["row"] == told else place.after_start(row["row"])), [], False
+            seen = Seen(row["row"], to_us(row["at"]), row["xid"])
+            place = replace(place, seen=seen)
+        if (await self._rows("read the feed", "feed_undecided", to_datetime(seen.at_us), seen.xid))[0][0]:
+            return place, [], False
+        if told is None:
+            return place.after_start(seen.row), [], False
+        rows = await self._rows("read the feed", "feed_started", told, seen.row, limit + 1)
+        views = await self.get_many([row["promise"] for row in rows[:limit]])
+        started = [
+            Started(view, row["at"], str(place.after_start(row["id"])))
+            for row, view in zip(rows[:limit], views, strict=True)
+            if view is not None
+        ]
+        if len(rows) <= limit:
+            return place.after_start(seen.row), started, False
+        return (place.after_start(rows[limit - 1]["id"]) if limit else place), started, True
+
+    async def _items(self, place: Position, rows: Sequence[Row]) -> tuple[list[Ended], Position]:
         items = []
         views = await self.get_many([row["promise"] for row in rows])
         for row, view in zip(rows, views, strict=True):
-            status, at = Status(row["status"]), to_us(row["at"])
-            if status is Status.STRANDED:
-                place = Position(place.ended_us, place.ended_row, at, row["id"])
-            else:
-                place = Position(at, row["id"], place.stranded_us, place.stranded_row)
+            status = Status(row["status"])
+            place = place.after_end(status, to_us(row["at"]), row["id"])
             if view is not None:
                 items.append(Ended(view, status, row["at"], str(place)))
-        return Feed(items, str(place), more)
+        return items, place
 
     async def failures(self, limit: int, cursor: str | None = None) -> Page:
         at, row = failures_before(cursor)

@@ -380,9 +380,11 @@ class SqliteStore(Flowing):
         now = self._clock.now_us()
         return await self._read(lambda db: watching.pace(db, now, bucket_seconds, buckets, bound))
 
-    async def ends(self, position: str | None, limit: int, statuses: Sequence[Status] = FEED_STATUSES) -> Feed:
+    async def ends(
+        self, position: str | None, limit: int, statuses: Sequence[Status] = FEED_STATUSES, *, starts: bool = False
+    ) -> Feed:
         now = self._clock.now_us()
-        return await self._read(lambda db: watching.ends(db, now, position, limit, statuses))
+        return await self._read(lambda db: watching.ends(db, now, position, limit, statuses, starts))
 
     async def failures(self, limit: int, cursor: str | None = None) -> Page:
         return await self._read(lambda db: watching.failures(db, limit, cursor))

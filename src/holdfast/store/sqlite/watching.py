@@ -1,20 +1,23 @@
-"""Watching a ledger: bounded counts, what ended lately, the feed of ends, and who has read how far."""
+"""Watching a ledger: bounded counts, what ended lately, the feed of ends and starts, and who has read how far."""
 
 from __future__ import annotations
 
 import heapq
 import sqlite3
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from holdfast.core.clock import MICROSECONDS, to_datetime
 from holdfast.core.status import PARKED, Status
 from holdfast.store.sqlite import reading
-from holdfast.store.sqlite.rows import STATUS, TEXT, after, names_json
+from holdfast.store.sqlite.rows import STATUS, TEXT, Row, after, names_json
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Page, Transition
-from holdfast.store.watching import Ended, Feed, Pace, PaceBucket, Position, Tally, failures_before
+from holdfast.store.watching import Ended, Feed, Pace, PaceBucket, Position, Seen, Started, Tally, failures_before
 
 Db: TypeAlias = sqlite3.Connection
 
@@ -60,10 +63,13 @@ def pace(db: Db, now: int, bucket_seconds: float, buckets: int, bound: int) -> P
     )
 
 
-def ends(db: Db, now: int, position: str | None, limit: int, statuses: Sequence[Status]) -> Feed:
+def ends(db: Db, now: int, position: str | None, limit: int, statuses: Sequence[Status], starts: bool) -> Feed:
+    place = Position(now, 0, now, 0) if position is None else Position.parse(position)
+    started, more = list[Started](), False
+    if starts:
+        place, started, more = _starts(db, place, limit)
     if position is None:
-        return Feed([], str(Position(now, 0, now, 0)))
-    place = Position.parse(position)
+        return Feed([], str(place))
     wanted = _ENDS.intersection(statuses)
     since, rows = (place.ended_us, place.ended_row), []
     if wanted == {Status.FAILED}:
@@ -73,18 +79,37 @@ def ends(db: Db, now: int, position: str | None, limit: int, statuses: Sequence[
     stranded = []
     if Status.STRANDED in statuses:
         stranded = db.execute(SQL["feed_stranded"], (place.stranded_us, place.stranded_row, limit + 1)).fetchall()
-    merged = list(heapq.merge(rows, stranded))
+    told = list(heapq.merge(rows, stranded))
+    if starts:
+        told = list(takewhile(lambda row: place.has_started(row[1]), told))
+    items, after_items = _items(db, place, told[:limit])
+    return Feed(items, str(after_items), more or len(told) > limit, started)
+
+
+def _starts(db: Db, place: Position, limit: int) -> tuple[Position, list[Started], bool]:
+    (last,) = db.execute(SQL["feed_seen"]).fetchone()
+    if place.started_row is None or last < place.started_row:  # lower after a delete, or in a copy from before
+        return replace(place, seen=Seen(last), started_row=last), [], False
+    rows = db.execute(SQL["feed_started"], (place.started_row, limit + 1)).fetchall()
+    started = []
+    for row, promise, at in rows[:limit]:
+        place = place.after_start(row)
+        view = reading.get(db, promise)
+        if view is not None:
+            started.append(Started(view, to_datetime(at), str(place)))
+    if len(rows) > limit:
+        return place, started, True
+    return place.after_start(max(last, rows[-1][0] if rows else 0)), started, False  # `last` was a moment earlier
+
+
+def _items(db: Db, place: Position, rows: Sequence[Row]) -> tuple[list[Ended], Position]:
     items = []
-    for at, row, promise, text in merged[:limit]:
-        place = (
-            Position(place.ended_us, place.ended_row, at, row)
-            if text == TEXT[Status.STRANDED]
-            else Position(at, row, place.stranded_us, place.stranded_row)
-        )
+    for at, row, promise, text in rows:
+        place = place.after_end(STATUS[text], at, row)
         view = reading.get(db, promise)
         if view is not None:
             items.append(Ended(view, STATUS[text], to_datetime(at), str(place)))
-    return Feed(items, str(place), len(merged) > limit)
+    return items, place
 
 
 def failures(db: Db, limit: int, cursor: str | None) -> Page:

@@ -1,4 +1,4 @@
--- Watching a ledger: bounded counts, what ended lately, the feed of ends, and who has read how far.
+-- Watching a ledger: bounded counts, what ended lately, the feed of ends and starts, and who has read how far.
 
 -- name: tally
 -- Each status up to a bound, along the index that holds it; of what has ended only the newest are looked at.
@@ -69,6 +69,32 @@ order by ended_at desc, id desc limit $3
 select updated_at as at, id, promise, status::text from {schema}.executions
 where status = 'stranded' and (updated_at, id) > ($1::timestamptz, $2::bigint) and updated_at <= $3::timestamptz
 order by updated_at, id limit $4
+
+-- name: feed_seen
+-- A snapshot says what is completed, and not what number the next transaction gets, which is what `age` counts from.
+select coalesce(max(id), 0) as row, clock_timestamp() as at, (
+  select done + ((age('3'::xid) + 3 - done) % 4294967296 + 4294967296) % 4294967296
+  from (select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as done) s) as xid
+from {schema}.executions
+
+-- name: feed_undecided
+-- Whether a row below one that was seen may still come: whoever draws a number has a lock on the sequence until its
+-- transaction is over. When it began may be hidden from us (another role's, prepared, not tracked): then it is waited for
+-- if it had written when the row was seen, and for five seconds if it was about to. A number that this server has not
+-- come to yet was another's.
+select exists (
+  select from pg_locks l left join pg_stat_activity a on a.pid = l.pid
+  where l.locktype = 'relation' and l.relation = '{schema}.executions_id_seq'::regclass and l.granted
+    and l.database = (select oid from pg_database where datname = current_database()) and l.mode <> 'AccessShareLock'
+    and case when a.state <> 'disabled' then a.xact_start <= $1::timestamptz
+      else $1::timestamptz > clock_timestamp() - interval '5 seconds' or $2::bigint between
+        pg_snapshot_xmin(pg_current_snapshot())::text::bigint + 1
+        and pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000000 end)
+
+-- name: feed_started
+select id, promise, inserted_at as at from {schema}.executions
+where id > $1 and id <= $2 and kind not in ('message', 'chunk')
+order by id limit $3
 
 -- name: journal_since
 select body from {schema}.journal

@@ -1,4 +1,4 @@
--- Watching a ledger: bounded counts, what ended lately, the feed of ends, and who has read how far.
+-- Watching a ledger: bounded counts, what ended lately, the feed of ends and starts, and who has read how far.
 
 -- name: tally_held
 select count(*) from (select 1 from executions where held = ? limit ?);
@@ -45,6 +45,14 @@ order by ended_at desc, id desc limit ?3;
 select updated_at, id, promise, status from executions
 where held = 'stranded' and updated_at >= ?1 and (updated_at > ?1 or id > ?2)
 order by updated_at, id limit ?3;
+
+-- name: feed_seen
+select coalesce(max(id), 0) from executions;
+
+-- name: feed_started
+-- There is one writer, so that rows come into sight in the order of their numbers.
+select id, promise, inserted_at from executions
+where id > ? and kind not in ('message', 'chunk') order by id limit ?;
 
 -- name: journal_since
 select body from journal
