@@ -14,7 +14,9 @@ from tests.web.kit import Box, Shop, client, parse_events
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.journal import decode_segment
+from holdfast.core.status import Status
 from holdfast.store.base import Store
+from holdfast.store.watching import Feed, Position
 from holdfast.web.problems import Problem
 from holdfast.web.server import build, make_server
 from holdfast.web.streams import BEAT, Streams, Told
@@ -119,6 +121,104 @@ async def test_a_stream_of_ends_can_be_narrowed_and_show_the_overview(shop: Shop
     found = await take(streams().ledger(store, ready["id"], with_overview=True), 4)
     assert "statuses" in json.loads(found[-1]["data"])
     assert "id" not in found[-1]
+
+
+async def test_every_start_is_told_once_and_before_its_end_through_any_number_of_reconnects(shop: Shop) -> None:
+    store = await shop.app.store()
+    live = streams()
+    (ready,) = await take(live.ledger(store, None, starts=True), 1)
+    assert ready["event"] == "ready"
+    wanted = []
+    for number in range(3):
+        wanted.append(str((await shop.broken.start(str(number))).id))
+        await shop.work()
+        await shop.stores.advance(1)
+    found: list[tuple[str, str]] = []
+    last = ready["id"]
+    while len(found) < 2 * len(wanted):
+        _, event = await take(live.ledger(store, last, starts=True), 2)
+        found.append((event["event"], json.loads(event["data"])["id"]))
+        last = event["id"]
+    for one in wanted:
+        assert found.index(("started", one)) < found.index(("ended", one))
+    assert len(set(found)) == 2 * len(wanted)
+
+
+async def test_starts_are_told_to_who_asks_and_narrowed_by_name(shop: Shop) -> None:
+    store = await shop.app.store()
+    (ready,) = await take(streams().ledger(store, None, starts=True), 1)
+    parcel, broken = await shop.parcel.start(Box(1)), await shop.broken.start("x")
+
+    async def told(count: int, **given: Any) -> list[tuple[str, str]]:
+        found = await take(streams().ledger(store, ready["id"], **given), 1 + count)
+        return [(event["event"], json.loads(event["data"])["id"]) for event in found[1:]]
+
+    both = [("started", str(parcel.id)), ("started", str(broken.id))]
+    assert await told(2, starts=True) == both
+    assert await told(1, starts=True, name="Parcel", statuses=[Status.FAILED]) == both[:1]
+    await shop.work()
+    await shop.stores.advance(1)
+    assert {event for event, _ in await told(2)} == {"ended"}
+
+
+async def test_starts_are_asked_for_in_the_query(shop: Shop) -> None:
+    live = streams()
+    live.close()  # so that a stream is over once it is ready
+    async with client(build(shop.app, dashboard=False, streams=live)) as http:
+        places = []
+        for query in ("", "?starts=false", "?starts=true"):
+            (ready,) = parse_events((await http.get(f"/api/v1/events{query}")).content)
+            places.append(Position.parse(ready["id"]).started_row is not None)
+        assert places == [False, False, True]
+        assert (await http.get("/api/v1/events?starts=perhaps")).status_code == 422
+
+
+async def test_a_stream_from_before_there_were_starts_goes_on_with_them(shop: Shop) -> None:
+    store = await shop.app.store()
+    (ready,) = await take(streams().ledger(store, None), 1)
+    await shop.broken.start("before")
+    await shop.work()
+    await shop.stores.advance(1)
+    events = streams().ledger(store, ready["id"], starts=True)
+    found = [parse_events(await anext(events))[0] for _ in range(2)]
+    assert [event["event"] for event in found] == ["ready", "ended"]
+    handle = await shop.broken.start("after")
+    async for text in events:
+        if text != BEAT:
+            (event,) = parse_events(text)
+            break
+    assert (event["event"], json.loads(event["data"])["id"]) == ("started", str(handle.id))
+    await events.aclose()
+
+
+class Unsettled:
+    """A store in which it is not known, for so many looks, where starts begin: a transaction is open."""
+
+    def __init__(self, store: Store, looks: int) -> None:
+        self._store = store
+        self.looks = looks
+
+    async def ends(self, position: str | None, limit: int, *given: Any, **more: Any) -> Feed:
+        if self.looks == 0:
+            return await self._store.ends(position, limit, *given, **more)
+        self.looks -= 1
+        return Feed([], "1-0-1-0-5-6-7", is_settled=False)
+
+
+async def test_a_stream_is_ready_once_it_is_known_where_starts_begin(shop: Shop) -> None:
+    held: Any = Unsettled(await shop.app.store(), 3)
+    live = streams(beat_seconds=0.004)
+    events = live.ledger(held, None, starts=True)
+    assert await anext(events) == BEAT  # at once
+    while (text := await anext(events)) == BEAT:
+        pass
+    assert parse_events(text)[0]["event"] == "ready"
+    assert held.looks == 0
+    await events.aclose()
+    waiting = live.ledger(Unsettled(held, -1), None, starts=True)  # type: ignore[arg-type]
+    assert await anext(waiting) == BEAT
+    live.close()
+    assert [text async for text in waiting if text != BEAT] == []
 
 
 async def test_time_alone_is_no_news(shop: Shop) -> None:

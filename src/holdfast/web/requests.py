@@ -76,6 +76,7 @@ class StreamQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     status: Annotated[list[Status], Meta(description="Only ends with these statuses; may be repeated")] = []
     name: Annotated[Text | None, Meta(description="Only of this definition")] = None
+    starts: Annotated[bool, Meta(description="An event `started` for what is started too, before its end")] = False
     overview: Annotated[bool, Meta(description="An event `overview` too, when it has changed")] = False
 
 

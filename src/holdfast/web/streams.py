@@ -2,7 +2,7 @@
 
 - `Streams.execution`: the journal by sequence, the history by revision, and the row's standing whenever it differs. The
   id of an event says how far each of the three was told.
-- `Streams.ledger`: the store's feed of ends (`store.watching`); the id of an event is a place in the feed.
+- `Streams.ledger`: the store's feed of ends and starts (`store.watching`); the id of an event is a place in the feed.
 
 A stream is pulled: it reads a bounded page, hands it to the connection, and reads on when that has taken it. So a slow
 client costs nothing but its own delay. While nothing happens it looks again ever more rarely, and sends a comment
@@ -12,7 +12,7 @@ now and then, so that proxies and clients know that it lives.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from holdfast.core.journal.local_ids import events_of
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionView
-from holdfast.store.watching import FEED_STATUSES
+from holdfast.store.watching import FEED_STATUSES, Feed
 from holdfast.views import reading, shapes
 from holdfast.web.problems import Problem
 
@@ -91,6 +91,16 @@ def _standing_of_all(found: shapes.Overview) -> bytes:
     minute = found.at.replace(second=0, microsecond=0)
     counts = (found.statuses, found.queues, found.workers, found.workers_expired, found.pace.buckets)
     return msgspec.json.encode((minute, counts))
+
+
+def _events_of(feed: Feed, name: str | None) -> Iterator[bytes]:
+    for start in feed.started:
+        if name is None or start.view.name == name:
+            yield event("started", shapes.summary(start.view), start.position)
+    for item in feed.items:
+        if name is None or item.view.name == name:
+            kind = "stranded" if item.status is Status.STRANDED else "ended"
+            yield event(kind, shapes.summary(item.view), item.position)
 
 
 class Streams:
@@ -169,27 +179,36 @@ class Streams:
         *,
         statuses: Sequence[Status] = (),
         name: str | None = None,
+        starts: bool = False,
         with_overview: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         wanted = tuple(status for status in FEED_STATUSES if not statuses or status in statuses)
-        position = (await store.ends(after, 1, ())).position
+        feed = await store.ends(after, 0, (), starts=starts)
         idle = _Idle(self)
         shown = b""
         with self._counted():
-            # The place is told at once: who loses the connection before the first end goes on from here.
+            if not feed.is_settled:
+                yield BEAT  # the client is answered; where starts begin is known once open transactions are over
+            while not feed.is_settled:
+                if self._closing.is_set():
+                    return
+                if await idle.wait():
+                    yield BEAT
+                feed = await store.ends(feed.position, 0, (), starts=starts)
+            position = feed.position
+            idle.reset()
+            # The place is told at once: who loses the connection before the first event goes on from here.
             yield f"retry: {RETRY_MILLISECONDS}\nid: {position}\nevent: ready\ndata: {{}}\n\n".encode()
             while not self._closing.is_set():
-                feed = await store.ends(position, PAGE, wanted)
-                for item in feed.items:
-                    if name is None or item.view.name == name:
-                        kind = "stranded" if item.status is Status.STRANDED else "ended"
-                        yield event(kind, shapes.summary(item.view), item.position)
+                feed = await store.ends(position, PAGE, wanted, starts=starts)
+                for text in _events_of(feed, name):
+                    yield text
                 moved, position = feed.position != position, feed.position
                 if with_overview:
-                    standing, text = await self._current_overview(store)
+                    standing, found = await self._current_overview(store)
                     if standing != shown:
                         shown = standing
-                        yield b"event: overview\ndata: " + text + b"\n\n"
+                        yield b"event: overview\ndata: " + found + b"\n\n"
                 if moved:
                     idle.reset()
                 elif await idle.wait():

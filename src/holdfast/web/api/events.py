@@ -17,7 +17,12 @@ async def ledger_events(call: Call) -> Response:
     query: StreamQuery = call.query
     after = call.request.headers.get("last-event-id") or None
     events = call.streams.ledger(
-        call.store, after, statuses=tuple(query.status), name=query.name, with_overview=query.overview
+        call.store,
+        after,
+        statuses=tuple(query.status),
+        name=query.name,
+        starts=query.starts,
+        with_overview=query.overview,
     )
     return await stream_response(events)
 
@@ -37,7 +42,7 @@ ROUTES: Final = (
         name="watch_ledger",
         tag="events",
         role=Role.READ,
-        summary="Every end and stranding as it happens, by server-sent events; goes on after `Last-Event-ID`",
+        summary="Every end, stranding and, if asked, start, by server-sent events; goes on after `Last-Event-ID`",
         handler=ledger_events,
         query=StreamQuery,
         answer=str,
