@@ -190,7 +190,8 @@ class Store(FlowLedger, Watching, Protocol):
 
         The fence is checked first, in the same transaction: a stale worker's code never runs. What `work` raises is
         raised here, and nothing is written. Where `commits_in_thread`, it is a plain function and gets a
-        sqlite3.Connection in the writer's thread; else it is a coroutine function and gets an asyncpg connection.
+        sqlite3.Connection in the writer's thread, whose `interrupt_when` sets a limit; else it is a coroutine function
+        and gets an asyncpg connection.
         """
 
     async def reclaim(self, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.lending import lent, require_open
+from holdfast.store.sqlite.lending import LendableConnection, lent, require_open
 
 INSERT = "insert into t (n) values (?)"
 
@@ -87,6 +87,17 @@ def test_rows_made_on_the_way_are_not_written_either(db: sqlite3.Connection) -> 
     with lent(db), pytest.raises(sqlite3.OperationalError, match="rolled the transaction back"):
         db.executemany(INSERT, rows())
     assert db.execute("select n from t").fetchall() == [(1,)]
+
+
+def test_a_limit_interrupts_while_the_connection_is_lent_and_not_after(db: sqlite3.Connection) -> None:
+    assert isinstance(db, LendableConnection)
+    endless = "with recursive c(n) as (select 1 union all select n + 1 from c limit ?) select count(*) from c"
+    db.execute("begin")
+    with lent(db):
+        db.interrupt_when(lambda: True)
+        with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+            db.execute(endless, (10_000,)).fetchall()
+    assert db.execute(endless, (10_000,)).fetchall() == [(10_000,)]
 
 
 def _as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:

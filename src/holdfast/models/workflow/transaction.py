@@ -15,7 +15,7 @@ import contextvars
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, Final, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from holdfast.core.errors import CallNotAllowedError, DefinitionError
 from holdfast.engine.runner import Engine
@@ -25,8 +25,6 @@ from holdfast.models.workflow.task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
-
-_LOOK_EVERY: Final = 1000  # instructions of SQLite's machine: some ten microseconds
 
 
 class WrongStoreError(DefinitionError):
@@ -96,7 +94,7 @@ class Transaction(Task[P, R], Generic[P, R]):
 
     @contextmanager
     def _in_time(self, connection: Any) -> Iterator[None]:
-        """Around code on sqlite3: past the deadline no statement of it goes on, and it does not end well."""
+        """Around code on a lent connection: past the deadline no statement of it goes on, and it does not end well."""
         if self.timeout_seconds is None:
             yield
             return
@@ -105,17 +103,15 @@ class Transaction(Task[P, R], Generic[P, R]):
         def look() -> bool:
             nonlocal is_late
             is_late = monotonic() >= due
-            return is_late  # True interrupts the statement
+            return is_late
 
-        connection.set_progress_handler(look, _LOOK_EVERY)
+        connection.interrupt_when(look)
         try:
             yield
         except Exception as error:
             if is_late:
                 raise self._timed_out() from error
             raise
-        finally:
-            connection.set_progress_handler(None, 0)
         if monotonic() >= due:
             raise self._timed_out()
 

@@ -14,10 +14,15 @@ from contextlib import contextmanager
 from typing import Any, Final, Self
 
 _RUN: Final = ("execute", "executemany", "executescript")
+_LOOK_EVERY: Final = 1000  # instructions of SQLite's machine: some ten microseconds
 
 
 class LendableConnection(sqlite3.Connection):
     """As any, but that its instances take attributes: while it is lent, these stand before its methods."""
+
+    def interrupt_when(self, is_due: Callable[[], bool]) -> None:
+        """Asked every now and then while a statement runs, until the connection is given back: yes interrupts it."""
+        self.set_progress_handler(is_due, _LOOK_EVERY)
 
 
 class _LentCursor(sqlite3.Cursor):
