@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.queues import parse_rate
+from holdfast.cli.queues import parse_rate, runnable_text
 from holdfast.store import store_from_url
+from holdfast.views import shapes
 from tests.cli.conftest import Call, Shop
 from tests.cli.processes import HOLDFAST, in_pipe, in_terminal
 
 QUEUE_KEYS = {
-    "name", "paused", "concurrency", "rate", "rate_seconds", "runnable", "executing", "capped", "oldest_eligible_at",
+    "name", "paused", "concurrency", "rate", "rate_seconds", "runnable", "executing", "capped", "estimate",
+    "oldest_eligible_at",
 }  # fmt: skip
 WORKER_KEYS = {"id", "host", "pid", "queues", "executing", "is_expired", "started_at", "expires_at"}
 
@@ -31,6 +33,27 @@ def test_queues_lists_what_waits_and_its_limits(holdfast: Call, orders: Shop) ->
     header, *lines = holdfast("queues").out.splitlines()
     assert header.split()[:4] == ["QUEUE", "STATE", "RUNNABLE", "EXECUTING"]
     assert [line.split()[:4] for line in lines if line.startswith(orders.queue)] == [[orders.queue, "open", "2", "0"]]
+
+
+@pytest.mark.parametrize(
+    ("capped", "estimate", "shown"), [(False, None, 7), (True, None, "7+"), (True, 1_200_000, "about 1200000")]
+)
+def test_what_waits_in_a_queue_is_told_as_good_as_it_is_known(
+    capped: bool, estimate: int | None, shown: int | str
+) -> None:
+    queue = shapes.Queue(
+        name="mail",
+        paused=False,
+        concurrency=None,
+        rate=None,
+        rate_seconds=None,
+        runnable=7,
+        executing=0,
+        capped=capped,
+        estimate=estimate,
+        oldest_eligible_at=None,
+    )
+    assert runnable_text(queue) == shown
 
 
 def test_queues_in_a_terminal(holdfast_in_terminal: Call, orders: Shop) -> None:

@@ -91,6 +91,8 @@ async def test_a_count_that_stopped_at_its_bound_says_so(stores: Stores, monkeyp
     assert value(held, "holdfast_executions", status="runnable") == 2
     assert value(held, "holdfast_executions_capped", status="runnable") == 1
     assert value(held, "holdfast_executions_capped", status="failed") == 0
+    assert value(held, "holdfast_executions_estimate", status="runnable") == 3
+    assert not [name for name, _ in held if name == "holdfast_queue_estimate"]
 
 
 def test_losses_are_counted() -> None:

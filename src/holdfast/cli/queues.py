@@ -13,8 +13,8 @@ from holdfast.cli.output import Cell, Grid, Value
 from holdfast.core.durations import format_duration, parse_duration
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.models.options import check_queue
-from holdfast.store.values import QueueChange, QueueSettings, QueueStats
-from holdfast.views import shapes
+from holdfast.store.values import QueueChange, QueueSettings
+from holdfast.views import reading, shapes
 
 
 @click.group("queues", invoke_without_command=True)
@@ -34,24 +34,24 @@ def list_queues(call: Invocation) -> None:
 
 
 def _list(call: Invocation) -> None:
-    async def read(ledger: Ledger) -> tuple[list[QueueStats], datetime]:
-        return await ledger.store.queues(), ledger.now
+    async def read(ledger: Ledger) -> tuple[list[shapes.Queue], datetime]:
+        return await reading.queues(ledger.store), ledger.now
 
     found, now = call.run(read)
     if call.as_json:
-        call.out.json({"queues": [shapes.queue(stats) for stats in found]})
+        call.out.json({"queues": found})
         return
     rows: list[list[Value]] = [
         [
-            Cell(stats.settings.name, "bold"),
-            Cell("paused", "yellow") if stats.settings.paused else "open",
-            f"{stats.runnable}+" if stats.capped else stats.runnable,
-            stats.executing,
-            "-" if stats.settings.concurrency is None else stats.settings.concurrency,
-            _rate_text(stats.settings),
-            stats.oldest_eligible_at,
+            Cell(queue.name, "bold"),
+            Cell("paused", "yellow") if queue.paused else "open",
+            runnable_text(queue),
+            queue.executing,
+            "-" if queue.concurrency is None else queue.concurrency,
+            _rate_text(queue.rate, queue.rate_seconds),
+            queue.oldest_eligible_at,
         ]
-        for stats in found
+        for queue in found
     ]
     columns = ("QUEUE", "STATE", "RUNNABLE", "EXECUTING", "CONCURRENCY", "RATE", "OLDEST DUE")
     grid = Grid(columns, rows, frozenset({"RUNNABLE", "EXECUTING", "CONCURRENCY"}))
@@ -113,12 +113,19 @@ def _change(call: Invocation, name: str, change: QueueChange) -> None:
         return
     state = "paused" if settings.paused else "open"
     most = "no limit" if settings.concurrency is None else f"at most {settings.concurrency} at work"
-    rate = "any rate" if settings.rate is None else f"at most {_rate_text(settings)}"
+    rate = "any rate" if settings.rate is None else f"at most {_rate_text(settings.rate, settings.rate_seconds)}"
     call.out.line(f"queue {settings.name} is {state}: {most}, {rate}")
 
 
-def _rate_text(settings: QueueSettings) -> str:
-    return "-" if settings.rate is None else f"{settings.rate:g}/{format_duration(settings.rate_seconds)}"
+def runnable_text(queue: shapes.Queue) -> Value:
+    """How much waits, and how well that is known."""
+    if queue.estimate is not None:
+        return f"about {queue.estimate}"
+    return f"{queue.runnable}+" if queue.capped else queue.runnable
+
+
+def _rate_text(rate: float | None, seconds: float | None) -> str:
+    return "-" if rate is None or seconds is None else f"{rate:g}/{format_duration(seconds)}"
 
 
 def parse_rate(text: str) -> tuple[float, float]:

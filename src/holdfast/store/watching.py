@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.status import Status
+from holdfast.store.sampling import Sample
 from holdfast.store.values import ExecutionView, Page, Transition
 
 COUNT_BOUND: Final = 10_000
@@ -146,6 +147,9 @@ def failures_before(cursor: str | None) -> tuple[int, int]:
 class Watching(Protocol):
     async def tally(self, bound: int = COUNT_BOUND) -> list[Tally]:
         """Executions by status, each counted up to `bound`; of `done` and `cancelled` only the newest are counted."""
+
+    async def sample(self) -> Sample:
+        """Some thousand rows, evenly spread: for an estimate where a count is capped."""
 
     async def pace(self, bucket_seconds: float, buckets: int, bound: int = 2 * COUNT_BOUND) -> Pace:
         """What ended in the last `buckets` spans of `bucket_seconds`; the newest `bound` ends at most."""

@@ -13,7 +13,9 @@ from holdfast.core.identity import IdQuery, PromiseId, resolve
 from holdfast.core.journal.local_ids import events_of
 from holdfast.core.status import Status
 from holdfast.store.base import Store
-from holdfast.store.values import ExecutionFilter, ExecutionView
+from holdfast.store.sampling import Sample
+from holdfast.store.values import ExecutionFilter, ExecutionView, QueueStats
+from holdfast.store.watching import Tally
 from holdfast.views import shapes
 
 PAGE_MAX = 1_000
@@ -101,19 +103,25 @@ async def inbox(store: Store, text: str | PromiseId) -> list[shapes.InboxSignal]
 
 
 async def queues(store: Store) -> list[shapes.Queue]:
-    return [shapes.queue(stats) for stats in await store.queues()]
+    found = await store.queues()
+    sample = await _sample_if(store, found)
+    return [shapes.queue(stats, sample) for stats in found]
+
+
+async def _sample_if(store: Store, counts: Sequence[Tally | QueueStats]) -> Sample | None:
+    """Rows for an estimate, if one of these was not counted to its end."""
+    return await store.sample() if any(one.capped for one in counts) else None
 
 
 async def overview(store: Store, *, bucket_seconds: float = 60.0, buckets: int = 60) -> shapes.Overview:
     """The ledger at a glance: counts by status, queues, workers, and what ended in the last hour by minute."""
     found = await store.workers()
+    tallies, stats = await store.tally(), await store.queues()
+    sample = await _sample_if(store, [*tallies, *stats])
     return shapes.Overview(
         at=to_datetime(await store.now_us()),
-        statuses=[
-            shapes.StatusCount(status=tally.status, count=tally.count, capped=tally.capped)
-            for tally in await store.tally()
-        ],
-        queues=await queues(store),
+        statuses=[shapes.status_count(tally, sample) for tally in tallies],
+        queues=[shapes.queue(queue, sample) for queue in stats],
         workers=sum(not worker.is_expired for worker in found),
         workers_expired=sum(worker.is_expired for worker in found),
         pace=await store.pace(bucket_seconds, buckets),

@@ -20,10 +20,12 @@ from holdfast.core.status import Status
 from holdfast.models.schedule import CatchUp, Overlap, ScheduleSpec
 from holdfast.store import schedules, values
 from holdfast.store.flows import FLOW
+from holdfast.store.sampling import Sample
 from holdfast.store.values import Definition, Delivery, ExecutionView, QueueStats, WorkerInfo
-from holdfast.store.watching import Pace
+from holdfast.store.watching import Pace, Tally
 
 _EMPTY = Raw(b"{}")
+_ESTIMATE = "Where `capped`: about how many there are, from a sample; null where that says too little"
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -133,6 +135,7 @@ class Queue(QueueLimits, frozen=True, kw_only=True):
     runnable: Annotated[int, Meta(description="Counted up to a bound, see `capped`")]
     executing: int
     capped: Annotated[bool, Meta(description="There are more runnable ones than were counted")]
+    estimate: Annotated[int | None, Meta(description=_ESTIMATE)]
     oldest_eligible_at: Annotated[datetime | None, Meta(description="Since when the oldest due execution waits")]
 
 
@@ -190,6 +193,7 @@ class StatusCount(Struct, frozen=True, kw_only=True):
     status: Status
     count: Annotated[int, Meta(description="Counted up to a bound, see `capped`")]
     capped: Annotated[bool, Meta(description="There are more than were counted")]
+    estimate: Annotated[int | None, Meta(description=_ESTIMATE)]
 
 
 class Overview(Struct, frozen=True, kw_only=True):
@@ -339,8 +343,16 @@ def queue_limits(settings: values.QueueSettings) -> QueueLimits:
     )
 
 
-def queue(stats: QueueStats) -> Queue:
+def status_count(tally: Tally, sample: Sample | None) -> StatusCount:
+    estimate = sample.about(tally.count, tally.status) if tally.capped and sample is not None else None
+    return StatusCount(status=tally.status, count=tally.count, capped=tally.capped, estimate=estimate)
+
+
+def queue(stats: QueueStats, sample: Sample | None) -> Queue:
     settings = stats.settings
+    estimate = None
+    if stats.capped and sample is not None:
+        estimate = sample.about(stats.runnable, Status.RUNNABLE, settings.name)
     return Queue(
         name=settings.name,
         paused=settings.paused,
@@ -350,6 +362,7 @@ def queue(stats: QueueStats) -> Queue:
         runnable=stats.runnable,
         executing=stats.executing,
         capped=stats.capped,
+        estimate=estimate,
         oldest_eligible_at=stats.oldest_eligible_at,
     )
 

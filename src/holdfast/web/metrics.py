@@ -45,9 +45,16 @@ class _Snapshot:
         capped = GaugeMetricFamily(
             "holdfast_executions_capped", "1 if there are more with this status than were counted", labels=["status"]
         )
+        estimate = GaugeMetricFamily(
+            "holdfast_executions_estimate",
+            "About how many, from a sample; only where the count is capped",
+            labels=["status"],
+        )
         for found in overview.statuses:
             executions.add_metric([found.status.value], found.count)
             capped.add_metric([found.status.value], float(found.capped))
+            if found.estimate is not None:
+                estimate.add_metric([found.status.value], found.estimate)
         runnable = GaugeMetricFamily(
             "holdfast_queue_runnable",
             f"Executions that wait in a queue, counted up to {COUNT_BOUND}: a floor where holdfast_queue_capped is 1",
@@ -55,6 +62,11 @@ class _Snapshot:
         )
         queue_capped = GaugeMetricFamily(
             "holdfast_queue_capped", "1 if more wait in the queue than were counted", labels=["queue"]
+        )
+        queue_estimate = GaugeMetricFamily(
+            "holdfast_queue_estimate",
+            "About how many wait, from a sample; only where the count is capped",
+            labels=["queue"],
         )
         executing = GaugeMetricFamily("holdfast_queue_executing", "Executions at work", labels=["queue"])
         age = GaugeMetricFamily(
@@ -64,6 +76,8 @@ class _Snapshot:
         for queue in overview.queues:
             runnable.add_metric([queue.name], queue.runnable)
             queue_capped.add_metric([queue.name], float(queue.capped))
+            if queue.estimate is not None:
+                queue_estimate.add_metric([queue.name], queue.estimate)
             executing.add_metric([queue.name], queue.executing)
             oldest = queue.oldest_eligible_at
             waited = 0.0 if oldest is None else (overview.at - oldest).total_seconds()
@@ -72,4 +86,15 @@ class _Snapshot:
         workers = GaugeMetricFamily("holdfast_workers", "Workers by the state of their lease", labels=["lease"])
         workers.add_metric(["alive"], overview.workers)
         workers.add_metric(["expired"], overview.workers_expired)
-        yield from (executions, capped, runnable, queue_capped, executing, age, paused, workers)
+        yield from (
+            executions,
+            capped,
+            estimate,
+            runnable,
+            queue_capped,
+            queue_estimate,
+            executing,
+            age,
+            paused,
+            workers,
+        )

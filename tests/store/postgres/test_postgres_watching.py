@@ -35,6 +35,7 @@ async def test_watchers_read_along_indexes(ledger: PostgresStore, schema: str, c
         ("feed_stranded", feed, "executions_stranded"),
         ("pace", (60.0, 60.0, 100), "executions_finished"),
         ("tally_ended", (100,), "executions_finished"),
+        ("sample", (list(range(1, 10_000, 100)),), "executions_pkey"),
     ]
     for block, arguments, index in reads:
         lines = await other.fetch(f"explain (costs off) {ledger._sql[block]}", *arguments)

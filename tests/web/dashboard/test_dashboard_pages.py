@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
 import pytest_asyncio
 from tests.web.kit import Box, Shop, client
 
@@ -50,6 +52,17 @@ async def test_lists_show_what_the_ledger_holds(shop: Shop, pages: httpx.AsyncCl
     }.items():
         text = await shown(pages, path)
         assert [wanted for wanted in texts if wanted not in text] == [], path
+
+
+async def test_what_is_too_much_to_count_is_shown_about(
+    shop: Shop, pages: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await shop.app.store()
+    for number in range(3):
+        await shop.parcel.start(Box(number))
+    assert "<small>about</small>" not in await shown(pages, "/")
+    monkeypatch.setattr(store, "tally", functools.partial(store.tally, 2))
+    assert "<small>about</small> 3</span>" in await shown(pages, "/")
 
 
 async def test_an_execution_is_found_by_a_prefix_and_shows_its_life(shop: Shop, pages: httpx.AsyncClient) -> None:

@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.status import Status
 from holdfast.store.watching import Pace, PaceBucket
+from holdfast.views.shapes import StatusCount
 from holdfast.views.timeline import Mark, Piece, PieceKind, Row, Timeline, Tone
 from holdfast.web.dashboard import words
 from holdfast.web.dashboard.diagram import Edge, Node, layout
 from holdfast.web.dashboard.gantt import draw
 from holdfast.web.dashboard.json_view import DEPTH_MAX, ENTRIES_MAX, STRING_MAX, json_view, one_line
 from holdfast.web.dashboard.pages.executions import filter_of
-from holdfast.web.dashboard.pages.overview import chart
+from holdfast.web.dashboard.pages.overview import Count, chart, counted
 from holdfast.web.dashboard.render import error_line, error_text
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -213,3 +215,28 @@ def test_words_of_a_search_are_attributes_or_a_name() -> None:
     assert {status.value for status in where.statuses} == {
         "awaiting_signal", "awaiting_children", "awaiting_promise", "delegated",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "shown"),
+    [
+        ((7, False, None), "7"),
+        ((10_000, True, None), "10\u202f000+"),
+        ((10_000, True, 1_200_000), "about 1.2 M"),
+    ],
+)
+def test_an_amount_says_how_well_it_is_known(known: tuple[int, bool, int | None], shown: str) -> None:
+    assert words.amount(*known) == shown
+
+
+def test_a_sum_of_counts_is_as_good_as_what_is_known() -> None:
+    def line(status: Status, count: int, capped: bool = False, estimate: int | None = None) -> StatusCount:
+        return StatusCount(status=status, count=count, capped=capped, estimate=estimate)
+
+    exact, floor = line(Status.DONE, 200), line(Status.FAILED, 10_000, True)
+    about = line(Status.RUNNABLE, 10_000, True, 1_200_000)
+    names = [status.value for status in Status]
+    assert counted([exact], *names) == Count("200", True)
+    assert counted([exact, floor], *names) == Count("10.2 k+", True)
+    assert counted([exact, floor, about], *names) == Count("1.21 M", True, True)
+    assert counted([exact, floor, about], "done") == Count("200", True)

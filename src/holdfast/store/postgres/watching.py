@@ -14,6 +14,7 @@ from holdfast.core.clock import to_datetime, to_us
 from holdfast.core.status import Status
 from holdfast.store.postgres.reading import Reading
 from holdfast.store.postgres.rows import Row, transition_of
+from holdfast.store.sampling import Hits, Sample, rows_to_look_at
 from holdfast.store.values import Page, Transition
 from holdfast.store.watching import (
     COUNT_BOUND,
@@ -45,6 +46,12 @@ class Watched(Reading):
             for status in Status
             for count in (counts.get(status.value, 0),)
         ]
+
+    async def sample(self) -> Sample:
+        first, last = (await self._rows("look at some", "sample_range"))[0]
+        wanted = rows_to_look_at(first, last)
+        rows = await self._rows("look at some", "sample", wanted)
+        return Sample(last - first + 1, len(wanted), [Hits(Status(status), *rest) for status, *rest in rows])
 
     async def pace(self, bucket_seconds: float, buckets: int, bound: int = 2 * COUNT_BOUND) -> Pace:
         until = to_datetime(await self.now_us())

@@ -21,6 +21,7 @@ from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.health import Check, SchemaState
 from holdfast.store.records import Oddities, Record, RefusedError, Written
+from holdfast.store.sampling import Sample
 from holdfast.store.schedules import Schedule, Tick
 from holdfast.store.sqlite import (
     batching,
@@ -375,6 +376,9 @@ class SqliteStore(Flowing):
 
     async def tally(self, bound: int = COUNT_BOUND) -> list[Tally]:
         return await self._read(lambda db: watching.tally(db, bound))
+
+    async def sample(self) -> Sample:
+        return await self._read(watching.sample)
 
     async def pace(self, bucket_seconds: float, buckets: int, bound: int = 2 * COUNT_BOUND) -> Pace:
         now = self._clock.now_us()

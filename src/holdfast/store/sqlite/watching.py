@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import sqlite3
 from collections.abc import Sequence
 from itertools import takewhile
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.clock import MICROSECONDS, to_datetime
 from holdfast.core.status import PARKED, Status
+from holdfast.store.sampling import Hits, Sample, rows_to_look_at
 from holdfast.store.sqlite import reading
 from holdfast.store.sqlite.rows import STATUS, TEXT, Row, after, names_json
 from holdfast.store.sqlite.statements import SQL
@@ -45,6 +47,13 @@ def tally(db: Db, bound: int) -> list[Tally]:
 
 
 _NEWEST: Final = frozenset({Status.DONE, Status.CANCELLED})
+
+
+def sample(db: Db) -> Sample:
+    first, last = db.execute(SQL["sample_range"]).fetchone()
+    wanted = rows_to_look_at(first, last)
+    rows = db.execute(SQL["sample"], (json.dumps(wanted),))
+    return Sample(last - first + 1, len(wanted), [Hits(STATUS[status], *rest) for status, *rest in rows])
 
 
 def pace(db: Db, now: int, bucket_seconds: float, buckets: int, bound: int) -> Pace:

@@ -155,6 +155,7 @@ def _environment() -> Environment:
         plain_line=lambda value, limit=80: one_line(_plain(value), limit),
         failure_text=failure_text,
     )
+    environment.globals["amount"] = words.amount
     environment.filters["ago"] = _relative(words.ago)
     environment.filters["age"] = _relative(words.age)
     environment.globals["static"] = static_path

@@ -112,6 +112,13 @@ def compact(value: int | float) -> str:
     return number(round(value) if value >= 100 or value == round(value) else value)
 
 
+def amount(count: int, capped: bool, estimate: int | None) -> str:
+    """How many there are: a plus where there are more than were counted, `about` where a sample says how many."""
+    if estimate is not None:
+        return f"about {compact(estimate)}"
+    return number(count) + ("+" if capped else "")
+
+
 def counted(value: int, thing: str, things: str | None = None) -> str:
     """`1 order`, `20 orders`."""
     return f"{number(value)} {thing if value == 1 else things or thing + 's'}"

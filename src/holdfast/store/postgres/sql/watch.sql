@@ -29,6 +29,12 @@ select status::text, count(*) from (
   select status from {schema}.executions where ended_at is not null order by ended_at desc limit $1) e
 group by status
 
+-- name: sample_range
+select coalesce(min(id), 1) as first, coalesce(max(id), 0) as last from {schema}.executions
+
+-- name: sample
+select status::text, queue, count(*) from {schema}.executions where id = any ($1::bigint[]) group by status, queue
+
 -- name: pace
 -- The newest ends, bounded, by bucket and status.
 select floor(extract(epoch from ended_at) / $1::float8)::bigint as bucket, status::text, count(*), min(ended_at) as first

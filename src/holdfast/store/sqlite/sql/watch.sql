@@ -19,6 +19,13 @@ select status, count(*) from (
   select status from executions where ended_at is not null order by ended_at desc limit ?
 ) group by status;
 
+-- name: sample_range
+-- Two reads of one end each; both in one would read everything.
+select coalesce((select min(id) from executions), 1), coalesce((select max(id) from executions), 0);
+
+-- name: sample
+select status, queue, count(*) from executions where id in (select value from json_each(?)) group by status, queue;
+
 -- name: pace
 -- The newest ends, bounded, by bucket and status.
 select (ended_at / ?1) * ?1 as bucket, status, count(*), min(ended_at) from (

@@ -33,6 +33,7 @@ class Column(Struct, frozen=True):
 class Count(Struct, frozen=True):
     shown: str
     is_some: bool
+    is_estimate: bool = False
 
 
 async def overview(page: Page) -> Response:
@@ -71,9 +72,11 @@ async def overview(page: Page) -> Response:
 
 
 def counted(statuses: list[shapes.StatusCount], *names: str) -> Count:
-    """The sum of some statuses; a plus where there are more than were counted."""
+    """The sum of some statuses, as good as it is known."""
     chosen = [line for line in statuses if line.status in names]
-    total = sum(line.count for line in chosen)
+    total = sum(line.count if line.estimate is None else line.estimate for line in chosen)
+    if any(line.estimate is not None for line in chosen):  # then what is capped besides is little
+        return Count(compact(total), True, True)
     return Count(compact(total) + ("+" if any(line.capped for line in chosen) else ""), total > 0)
 
 
