@@ -31,6 +31,7 @@ _ANY_WAIT_IS_A_FAILURE_SECONDS = 60
 def short_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A temporary folder of the test's own, short enough for unix sockets."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)  # where root may make no user namespace, the server runs as nobody
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
 
@@ -162,12 +163,21 @@ async def test_root_without_user_namespaces_runs_the_server_as_nobody(
 ) -> None:
     """Containers commonly forbid namespaces; for anyone but root the server runs directly either way."""
     monkeypatch.setattr(postgres_launch, "_runs", lambda command: False)
-    monkeypatch.setattr(postgres_launch, "_reachable_by_others", lambda folder: False)
+    monkeypatch.setattr(postgres_launch, "_reachable_by_others", lambda folder: folder.name != "bin")
     with PostgresServer() as server:
         expected = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
         assert os.stat(f"/proc/{server.pid}").st_uid == expected
         assert server.data_folder.stat().st_uid == expected
         assert await _value(server.url(), "SELECT 1") == 1
+
+
+def test_a_folder_that_nobody_can_enter_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(postgres_launch, "_runs", lambda command: False)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    with pytest.raises(ConfigurationError, match=f"cannot enter {private}. Set TMPDIR"):
+        postgres_launch.Launcher.choose(tmp_path, private / "server")
 
 
 def test_user_without_a_name_runs_the_server_under_a_stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

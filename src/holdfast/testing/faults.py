@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from copy import deepcopy
@@ -67,7 +68,7 @@ class FaultyStore(Borrowed):
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
-        if name.startswith("_") or not asyncio.iscoroutinefunction(method):
+        if name.startswith("_") or not inspect.iscoroutinefunction(method):
             return method
 
         async def call(*arguments: Any, **options: Any) -> Any:

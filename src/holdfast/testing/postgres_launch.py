@@ -83,6 +83,11 @@ class Launcher:
         if _runs([*unshare, "true"]) or os.geteuid() != 0:
             return cls(binaries, unshare, None)
         # Containers commonly forbid user namespaces even to root.
+        if not _reachable_by_others(folder.parent):
+            raise ConfigurationError(
+                f"PostgreSQL refuses to run as root, and as user {user} it cannot enter {folder.parent}. Set TMPDIR "
+                "to a folder that every user may enter, or HOLDFAST_TEST_DATABASE to the URL of a running server."
+            )
         os.chown(folder, user, user)
         if not _reachable_by_others(binaries):
             binaries = _copy_of(binaries, folder)

@@ -93,6 +93,11 @@ def plan(ledger: sqlite3.Connection, name: str) -> list[str]:
     return [row[3] for row in rows]
 
 
+def is_as_pinned(found: str, pinned: str) -> bool:
+    """A newer SQLite may read from an index alone where an older one went to the table as well."""
+    return pinned in (found, found.replace("USING COVERING INDEX", "USING INDEX"))
+
+
 def opcodes(ledger: sqlite3.Connection, name: str) -> list[str]:
     return [row[1] for row in ledger.execute("explain " + SQL[name], _nothing(SQL[name]))]
 
@@ -104,7 +109,9 @@ def _nothing(statement: str) -> list[None]:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_plan_is_the_pinned_one(ledger: sqlite3.Connection, name: str) -> None:
-    assert plan(ledger, name) == PLANS[name]
+    found, pinned = plan(ledger, name), PLANS[name]
+    assert len(found) == len(pinned)
+    assert all(map(is_as_pinned, found, pinned)), found
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -121,7 +128,7 @@ def test_rows_by_a_list_are_looked_up_by_their_ids(ledger: sqlite3.Connection, n
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_an_index_gives_the_order(ledger: sqlite3.Connection, name: str) -> None:
     found = plan(ledger, name)
-    assert found[0] == IN_ORDER[name]
+    assert is_as_pinned(found[0], IN_ORDER[name]), found
     assert not any("TEMP B-TREE" in line and "ORDER" in line for line in found)
 
 
@@ -152,7 +159,8 @@ RECORDS = {name for name in SQL if name.startswith("records_") and "{" in SQL[na
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_a_tally_walks_a_bounded_piece_of_its_own_index(ledger: sqlite3.Connection, name: str) -> None:
-    assert BOUNDED[name] in plan(ledger, name)
+    found = plan(ledger, name)
+    assert any(is_as_pinned(line, BOUNDED[name]) for line in found), found
     assert " limit ?" in SQL[name]
 
 

@@ -89,10 +89,13 @@ def foreign_await(body: Coroutine[Any, Any, Any], awaited: object) -> ForeignAwa
 
 def explain_asyncio(error: BaseException) -> BaseException:
     """asyncio finds no loop inside a body; say what that means instead of what it looks like."""
-    if not isinstance(error, RuntimeError) or "event loop" not in str(error):
+    if not isinstance(error, RuntimeError):
         return error
     frames = traceback.extract_tb(error.__traceback__)
     user = [frame for frame in frames if "/asyncio/" not in frame.filename.replace("\\", "/")]
+    is_of_asyncio = bool(frames) and frames[-1] not in user  # "Timeout should be used inside a task", and its like
+    if not is_of_asyncio and "event loop" not in str(error):
+        return error
     where = f"{user[-1].filename}:{user[-1].lineno} in {user[-1].name}" if user else "the body"
     explained = ForeignAwaitError(
         f"the body used asyncio at {where}; a workflow has no event loop of its own: use ctx.sleep, ctx.all, ctx.any, "

@@ -41,24 +41,42 @@ def _foreign(what: str) -> ForeignAwaitError:
 HIDDEN_LOOP: Final = cast(AbstractEventLoop, _HiddenLoop())
 
 
-running_loop: Final = asyncio._get_running_loop
-set_running_loop: Final = asyncio._set_running_loop
-asyncgen_hooks: Final = sys.get_asyncgen_hooks
-set_asyncgen_hooks: Final = sys.set_asyncgen_hooks
+_running_loop: Final = asyncio._get_running_loop
+_set_running_loop: Final = asyncio._set_running_loop
+_asyncgen_hooks: Final = sys.get_asyncgen_hooks
+_set_asyncgen_hooks: Final = sys.set_asyncgen_hooks
 
-Hidden: TypeAlias = tuple[AbstractEventLoop | None, Any]
+Hidden: TypeAlias = tuple[AbstractEventLoop | None, Any, asyncio.Task[Any] | None]
 
+if sys.version_info >= (3, 14):
+    # The current task is the thread's, not the loop's: it has to be hidden for itself.
+    _swap_task: Final = asyncio.tasks._swap_current_task
 
-def hide() -> Hidden:
-    """From now on code on this thread finds no loop, and the loop is not told of its async generators."""
-    hidden = (running_loop(), asyncgen_hooks())
-    set_running_loop(HIDDEN_LOOP)
-    set_asyncgen_hooks(None, None)
-    return hidden
+    def hide() -> Hidden:
+        loop = _running_loop()
+        hidden = (loop, _asyncgen_hooks(), None if loop is None else _swap_task(loop, None))
+        _set_running_loop(HIDDEN_LOOP)
+        _set_asyncgen_hooks(None, None)
+        return hidden
 
+    def show(hidden: Hidden) -> None:
+        loop, hooks, task = hidden
+        _set_asyncgen_hooks(*hooks)
+        _set_running_loop(loop)
+        if loop is not None:
+            _swap_task(loop, task)
 
-def show(hidden: Hidden) -> None:
-    """The end of what `hide` began."""
-    loop, hooks = hidden
-    set_asyncgen_hooks(*hooks)
-    set_running_loop(loop)
+else:
+
+    def hide() -> Hidden:
+        """From now on code on this thread finds no loop, and the loop is not told of its async generators."""
+        hidden = (_running_loop(), _asyncgen_hooks(), None)
+        _set_running_loop(HIDDEN_LOOP)
+        _set_asyncgen_hooks(None, None)
+        return hidden
+
+    def show(hidden: Hidden) -> None:
+        """The end of what `hide` began."""
+        loop, hooks, _ = hidden
+        _set_asyncgen_hooks(*hooks)
+        _set_running_loop(loop)

@@ -22,15 +22,7 @@ from holdfast.core.journal.events import (
 )
 from holdfast.models.workflow.control_flow import CURRENT, Cancelled, Diverged, Evicted
 from holdfast.models.workflow.divergence import explain_asyncio, foreign_await
-from holdfast.models.workflow.hidden_loop import (
-    HIDDEN_LOOP,
-    asyncgen_hooks,
-    hide,
-    running_loop,
-    set_asyncgen_hooks,
-    set_running_loop,
-    show,
-)
+from holdfast.models.workflow.hidden_loop import hide, show
 from holdfast.models.workflow.operations import RUNNING, Operations, awaiting
 from holdfast.models.workflow.past import BLOCKED
 from holdfast.models.workflow.promise import Wait
@@ -88,9 +80,7 @@ class Session(Operations):
         body = self.body
         assert body is not None
         CURRENT.session = self
-        loop, hooks = running_loop(), asyncgen_hooks()  # from here on `hide`, in line
-        set_running_loop(HIDDEN_LOOP)
-        set_asyncgen_hooks(None, None)
+        hidden = hide()
         try:
             if self.cancel_sequence is not None and self._must_throw_cancel():
                 self.note_cancel_raised()
@@ -109,8 +99,7 @@ class Session(Operations):
             self._finish(None, explain_asyncio(error))
             return None
         finally:
-            set_asyncgen_hooks(*hooks)
-            set_running_loop(loop)
+            show(hidden)
             CURRENT.session = None
         if type(wait) is not Wait:
             foreign = foreign_await(body, wait)
