@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
@@ -134,7 +135,7 @@ async def test_what_a_failing_transactional_sink_wrote_is_undone(rig: Rig) -> No
         if len(called) == 1:
             raise ConnectionError
 
-    sink: Any = fails_once_async if asyncio.iscoroutinefunction(write) else fails_once
+    sink: Any = fails_once_async if inspect.iscoroutinefunction(write) else fails_once
 
     @rig.app.batch(sink=sink, transactional=True)
     async def double(number: int) -> int:
