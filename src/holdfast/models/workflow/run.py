@@ -122,6 +122,7 @@ class Run(Lane):
                     return
             if session.to_cancel:
                 await self._cancel_left()
+                continue  # what ended with that may be what the body waits for
             if session.is_finished:
                 if isinstance(session.failure, ForeignAwaitError):
                     await self._strand(session.failure)
