@@ -593,3 +593,18 @@ async def test_clean_up_may_receive_a_signal_that_is_there(rig: Rig) -> None:
     await rig.run()
     assert await rig.status(handle) is Status.CANCELLED
     assert seen == [4]
+
+
+async def test_a_cancel_that_nobody_asked_for_is_a_failure_like_any_other(rig: Rig) -> None:
+    """S-5: an execution is cancelled only if that was requested."""
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        raise Cancelled("enough")
+
+    handle = await work.start()
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    error = await handle.error()
+    assert error is not None
+    assert (error.type.rpartition(".")[2], error.message) == ("Cancelled", "enough")

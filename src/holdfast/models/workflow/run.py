@@ -208,7 +208,7 @@ class Run(Lane):
                 return Status.DONE, True, {"result": text}
         if isinstance(error, ContinueAsNew):
             return self._continue(error)
-        if isinstance(error, Cancelled):
+        if isinstance(error, Cancelled) and session.cancel_sequence is not None:  # S-5: else it is an error like any
             session.conclude(None, None)
             return Status.CANCELLED, True, {}
         failure = failure_of(error)

@@ -156,10 +156,9 @@ class Session(Operations):
         """The terminal event: completed, cancelled (the cancel went through the body), or failed."""
         if result is not None:
             quick.finish(self.journal, self.stamp, result)
-        elif isinstance(self.failure, Cancelled):
+        elif failure is None:
             self.append(ExecutionCancelled(reason=self.cancel_reason, **self._event()))
         else:
-            assert failure is not None
             self.append(ExecutionFailed(error=failure, **self._event()))
 
     def evict(self) -> None:
