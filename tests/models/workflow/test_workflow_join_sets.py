@@ -174,6 +174,37 @@ async def test_a_quorum_that_cannot_be_had_raises_the_last_failure(rig: Rig) -> 
     assert "1 abstains" in await rig.result(await work.start())
 
 
+@pytest.mark.parametrize(
+    ("count", "refusal"),
+    [
+        (3, "CallNotAllowedError: 3 results are wanted of a join set in which 2 are left to take"),
+        (-1, "InvalidArgumentError: first() takes how many results are wanted"),
+        (1.5, "InvalidArgumentError: first() takes how many results are wanted"),
+        ("2", "InvalidArgumentError: first() takes how many results are wanted"),
+        (True, "InvalidArgumentError: first() takes how many results are wanted"),
+    ],
+)
+async def test_a_quorum_that_nobody_can_give_is_refused(rig: Rig, count: Any, refusal: str) -> None:
+    @rig.app.task
+    async def vote() -> None:
+        return None
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> tuple[str, int]:
+        async with ctx.join_set() as votes:
+            votes.submit(vote)
+            votes.submit(vote)
+            try:
+                await votes.first(count)
+            except (CallNotAllowedError, InvalidArgumentError) as error:
+                return f"{type(error).__name__}: {error}", len(votes)
+        return "", 0
+
+    message, left = await rig.result(await work.start())
+    assert message.startswith(refusal)
+    assert left == 2
+
+
 @COLD
 async def test_leaving_waits_for_the_rest(rig: Rig, cold: bool) -> None:
     ended: list[int] = []

@@ -68,10 +68,17 @@ class JoinSet(Generic[T]):
 
     async def first(self, count: int) -> list[Completed[T]]:
         """The first `count` that succeeded; raises the last failure if so many cannot be had any more."""
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InvalidArgumentError(
+                f"first() takes how many results are wanted, a whole number from 0, not {count!r}"
+            )
+        if count > len(self._members):
+            raise CallNotAllowedError(
+                f"{count} results are wanted of a join set in which {len(self._members)} are left to take: submit more "
+                "calls, or ask for less"
+            )
         found: list[Completed[T]] = []
         while len(found) < count:
-            if len(self._members) < count - len(found):
-                raise CallNotAllowedError(f"{count} results are wanted, but only {len(found)} calls can still succeed")
             done = await self.next()
             if done.failed and len(self._members) < count - len(found):
                 done.result()
