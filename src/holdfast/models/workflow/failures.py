@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.core.codec import ErrorRecord, decode_error, rebuild_error, record_error
 from holdfast.core.error_record import type_name
@@ -19,6 +19,7 @@ _TYPES = {"timeout": TaskTimedOut, "cancelled": TaskCancelled, "uncertain": Unce
 class _Fields(msgspec.Struct):
     args: tuple[Any, ...] = ()
     fields: dict[str, Any] = {}
+    causes: tuple[str, ...] | UnsetType = UNSET  # what it was raised from, where there is such
 
 
 _decode_fields = msgspec.json.Decoder(_Fields).decode
@@ -31,7 +32,7 @@ def failure_of(error: BaseException, kind: FailureKind = "user") -> Failure:
 
 def failure_of_record(record: ErrorRecord) -> Failure:
     kind: FailureKind = record.kind if record.kind in _KINDS else "user"  # type: ignore[assignment]
-    fields = Raw(_encode(_Fields(record.args, record.fields)))
+    fields = Raw(_encode(_Fields(record.args, record.fields, record.causes or UNSET)))
     return Failure(kind, record.type, record.message, fields, "\n".join(record.traceback) or None)
 
 
@@ -50,6 +51,7 @@ def record_of(failure: Failure) -> ErrorRecord:
         kind=failure.kind,
         args=known.args,
         fields=known.fields,
+        causes=known.causes or (),
         traceback=trace,
     )
 
