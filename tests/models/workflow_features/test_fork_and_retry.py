@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 
 import pytest
 
-from holdfast import Context, Done, Machine, Next, Outcome, RetryPolicy, Status, step
+from holdfast import Context, Done, Machine, Next, Outcome, RetryPolicy, Status, TaskFailed, Uncertain, step
 from holdfast.core.errors import ExecutionFailedError, InvalidArgumentError
-from holdfast.core.journal.events import InvokeCompleted
+from holdfast.core.journal.events import InvokeCompleted, InvokeStarted
 from tests.models.workflow.kit import Rig
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -75,6 +76,137 @@ async def test_a_failed_remote_call_is_spawned_anew(rig: Rig) -> None:
     assert (child.status, child.parent) == (Status.DONE, again.id.to_bytes())
 
 
+@pytest.mark.parametrize("queue", [None, "far"], ids=["inline", "remote"])
+async def test_a_call_beside_the_failed_one_that_ended_later_is_not_run_again(rig: Rig, queue: str | None) -> None:
+    """What was completed is read from the journal, also in a retry."""
+    ran: list[str] = []
+    failed = asyncio.Event()
+    broken = True
+
+    @rig.app.task(retry=ONCE)
+    async def reserve() -> str:
+        ran.append("reserve")
+        if broken:
+            raise ValueError("sold out")
+        return "r1"
+
+    @rig.app.task(retry=ONCE, queue=queue)
+    async def charge() -> str:
+        ran.append("charge")
+        await failed.wait()
+        return "paid"
+
+    @rig.app.workflow
+    async def checkout(ctx: Context) -> list[str]:
+        got: list[str] = await ctx.all(reserve(), charge())
+        return [*got, await ctx.signal("gift", str)]
+
+    handle = await checkout.start()
+    async with rig.app.worker(queues=["default", "far"]):
+        await rig.until(handle, "InvokeCompleted root.0")
+        await handle.signal("gift", "bow")
+        if queue is None:  # else it is taken in with the end of the call
+            await rig.until(handle, "SignalDelivered gift")
+        failed.set()
+        await rig.until(handle, "ExecutionFailed")
+    broken = False
+    assert await rig.result(await handle.retry()) == ["r1", "paid", "bow"]
+    assert ran == ["reserve", "charge", "reserve"]
+
+
+async def test_a_call_that_the_failure_cut_off_begins_anew(rig: Rig) -> None:
+    """Its attempt was lost to no worker, so it does not use up the only one there is."""
+    ran: list[str] = []
+    broken = True
+
+    @rig.app.task(retry=ONCE)
+    async def reserve() -> str:
+        ran.append("reserve")
+        if broken:
+            raise ValueError("sold out")
+        return "r1"
+
+    @rig.app.task(retry=ONCE)
+    async def charge() -> str:
+        ran.append("charge")
+        if broken:
+            await asyncio.Event().wait()
+        return "paid"
+
+    @rig.app.workflow
+    async def checkout(ctx: Context) -> list[str]:
+        async with ctx.join_set() as calls:
+            calls.submit(charge)
+            calls.submit(reserve)
+            return [done.result() async for done in calls]
+
+    handle = await checkout.start()
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    broken = False
+    assert sorted(await rig.result(await handle.retry())) == ["paid", "r1"]
+    assert sorted(ran) == ["charge", "charge", "reserve", "reserve"]
+
+
+async def test_an_error_that_only_looks_like_the_cause_takes_nothing_back(rig: Rig) -> None:
+    ran: list[str] = []
+    broken = True
+
+    @rig.app.task(retry=ONCE)
+    async def look_up() -> None:
+        raise KeyError(1)
+
+    @rig.app.task
+    async def charge() -> str:
+        ran.append("charge")
+        return "paid"
+
+    @rig.app.workflow
+    async def checkout(ctx: Context) -> str:
+        with contextlib.suppress(TaskFailed):
+            await look_up()
+        paid = await charge()
+        if broken:
+            raise RuntimeError("order 1 has no address")
+        return paid
+
+    handle = await checkout.start()
+    await rig.run()
+    broken = False
+    assert await rig.result(await handle.retry()) == "paid"
+    assert ran == ["charge"]
+
+
+@pytest.mark.parametrize("how", ["raised from it", "in words of its own"])
+async def test_a_cause_is_found_through_what_was_raised_instead(rig: Rig, how: str) -> None:
+    broken = True
+
+    @rig.app.task(retry=ONCE)
+    async def charge() -> str:
+        if broken:
+            raise ValueError("declined")
+        return "paid"
+
+    @rig.app.task
+    async def release() -> None:
+        return None
+
+    @rig.app.workflow
+    async def checkout(ctx: Context) -> str:
+        try:
+            return await charge()
+        except TaskFailed as error:
+            await release()
+            if how == "raised from it":
+                raise RuntimeError("no sale") from error
+            raise RuntimeError(f"no sale: {error}") from None
+
+    handle = await checkout.start()
+    await rig.run()
+    broken = False
+    assert await rig.result(await handle.retry()) == "paid"
+
+
 async def test_a_body_that_failed_by_itself_is_retried_with_its_whole_past(rig: Rig) -> None:
     ran: list[int] = []
     broken = True
@@ -118,6 +250,32 @@ async def test_a_fork_has_the_past_up_to_the_event_and_its_own_future(rig: Rig) 
     assert await rig.result(fork) == (mark, [0, 1, 3])
     assert await handle.result() == (mark, [0, 1, 2])
     assert (await handle.describe()).successor is None
+
+
+async def test_a_fork_at_the_begin_of_an_attempt_begins_it_anew(rig: Rig) -> None:
+    @rig.app.task(retry=ONCE)
+    async def work() -> int:
+        return 1
+
+    @rig.app.task(effects="at_most_once")
+    async def fire() -> int:
+        return 2
+
+    @rig.app.workflow
+    async def job(ctx: Context) -> list[int | str]:
+        got: list[int | str] = [await work()]
+        try:
+            got.append(await fire())
+        except Uncertain:
+            got.append("uncertain")
+        return got
+
+    handle = await job.start()
+    await rig.run()
+    begun = [e.sequence for e in await rig.events(handle) if isinstance(e, InvokeStarted)]
+    first, second = [await handle.fork(at=at) for at in begun]
+    assert await rig.result(first) == [1, 2]
+    assert await rig.result(second) == [1, "uncertain"]  # it was begun, and may have taken effect
 
 
 @pytest.mark.parametrize("at", [-1, 99, True])

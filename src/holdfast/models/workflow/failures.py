@@ -56,6 +56,11 @@ def record_of(failure: Failure) -> ErrorRecord:
     )
 
 
+def causes_of(failure: Failure) -> tuple[str, ...]:
+    """What it was raised from, nearest first: `type: message`."""
+    return _fields_of(failure).causes or ()
+
+
 def encode_failure(failure: Failure) -> str:
     return _encode(record_of(failure)).decode()
 

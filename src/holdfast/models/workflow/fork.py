@@ -5,7 +5,7 @@
   machine at the step that failed, a task from its input.
 
 The copy is the fork's own, ids and all: a journal names its children locally. Calls that are open in it begin anew
-there. Nothing here touches the execution that was forked.
+there, so their attempts are left out. Nothing here touches the execution that was forked.
 """
 
 from __future__ import annotations
@@ -28,16 +28,31 @@ from holdfast.core.journal.events import (
     Failure,
     InvokeCompleted,
     InvokeRetrying,
+    InvokeScheduled,
     InvokeStarted,
+    Ok,
+    SignalDelivered,
 )
 from holdfast.core.journal.fold import TERMINAL_EVENTS
 from holdfast.core.journal.format import Segment, encode_segment
 from holdfast.core.status import Status
+from holdfast.models.workflow.failures import causes_of
 from holdfast.store.base import handler_of
 from holdfast.store.values import ExecutionView, JournalCopy, NewExecution
 
 FORKED: Final = "forked"  # the step of a fork until its first commit: its open remote calls have still to be spawned
 RETRY: Final = "retry"
+_COMPARED_CHARS: Final = 1_000  # of messages, which are clipped when they are recorded
+_ATTEMPTS: Final = (InvokeStarted, InvokeRetrying)
+
+
+class _Settings(msgspec.Struct):
+    """What is read here of a call's settings."""
+
+    effects: str = "at_least_once"
+
+
+_settings = msgspec.json.Decoder(_Settings).decode
 
 
 def fork_at(
@@ -52,7 +67,7 @@ def fork_at(
         raise InvalidArgumentError(f"{label} cannot be forked at {at!r}: it has the events 0 to {len(events) - 1}")
     if type(events[at]) in TERMINAL_EVENTS:
         raise InvalidArgumentError(f"{label} cannot be forked at {at}, where it ended: fork it at {at - 1} or before")
-    return _row(view, promise, key=None), _copy(segments, events[: at + 1])
+    return _row(view, promise, key=None), _copy(segments, events[: at + 1], at)
 
 
 def retry_of(
@@ -76,27 +91,80 @@ def retry_of(
     events = [event for text in segments for event in decode_segment(text).events]
     if not events:  # it failed before it wrote anything
         return msgspec.structs.replace(row, step=""), None
-    return row, _copy(segments, _good(events))
+    return row, _copy(segments, *_good(events))
 
 
-def _good(events: list[Event]) -> list[Event]:
-    """Without the end, and without the call that failed it: that one is to be tried again."""
+def _good(events: list[Event]) -> tuple[list[Event], int]:
+    """Without the end, and without the call that failed it: that one is to be tried again. And how far the body comes.
+
+    Of what came after that call's end, only this does not follow from it: what calls begun before it have brought,
+    which is not to be run again, and signals.
+    """
     failed = events[-1]
     if not isinstance(failed, ExecutionFailed):
-        return events
+        return events, failed.sequence
+    at = _at_cause(events, failed.error)
+    if at is None:
+        return events[:-1], failed.sequence - 1
+    cause = _promise_of(events[at])
+    past = [event for event in events[:at] if not (isinstance(event, _ATTEMPTS) and event.promise_id == cause)]
+    begun = {event.promise_id for event in past if isinstance(event, InvokeScheduled)}
+    brought = {
+        event.promise_id for event in events[at:] if isinstance(event, InvokeCompleted) and _is_ok(event)
+    } & begun
+    later = [event for event in events[at:] if isinstance(event, SignalDelivered) or _promise_of(event) in brought]
+    return past + later, at - 1
+
+
+def _at_cause(events: list[Event], end: Failure) -> int | None:
+    """Where the call ended that the body failed by: what it raised names it, or was raised from it.
+
+    A message alone may be found by chance. It counts only if nothing that was begun after it has ended well: a retry
+    runs nothing of that again.
+    """
+    names, begun_at = {}, {}
+    for at, event in enumerate(events):
+        if isinstance(event, InvokeScheduled):
+            names[event.promise_id], begun_at[event.promise_id] = event.function_name, at
+    told = (f"{end.type}: {end.message}", *causes_of(end))
+    alike: int | None = None
+    latest_begun = 0  # of those that ended well after where the loop is
     for at in range(len(events) - 1, -1, -1):
         event = events[at]
-        if isinstance(event, InvokeCompleted) and isinstance(event.result, Err):
-            if not _is_cause(event.result.error, failed.error):
-                continue
-            attempts = (InvokeStarted, InvokeRetrying)
-            return [e for e in events[:at] if not (isinstance(e, attempts) and e.promise_id == event.promise_id)]
-    return events[:-1]
+        if not isinstance(event, InvokeCompleted):
+            continue
+        if not isinstance(event.result, Err):
+            latest_begun = max(latest_begun, begun_at[event.promise_id])
+            continue
+        error = event.result.error
+        own = f"{error.type}: {error.message}"
+        if own in told or any(f"{names[event.promise_id]} failed: {own}"[:_COMPARED_CHARS] in text for text in told):
+            return at
+        if alike is None and latest_begun < at and error.message and error.message in end.message:
+            alike = at
+    return alike
 
 
-def _is_cause(error: Failure, end: Failure) -> bool:
-    """Whether the error of a call is what the body let out: as it was, or wrapped with its message."""
-    return error.message == end.message or (bool(error.message) and error.message in end.message)
+def _promise_of(event: Event) -> str | None:
+    """The call that an event of an attempt is of."""
+    return event.promise_id if isinstance(event, (*_ATTEMPTS, InvokeCompleted)) else None
+
+
+def _is_ok(event: InvokeCompleted) -> bool:
+    return isinstance(event.result, Ok)
+
+
+def _begun_anew(events: list[Event]) -> list[Event]:
+    """Without the attempts of calls that are open; one that may not be repeated keeps the mark that it was begun."""
+    ended = {event.promise_id for event in events if isinstance(event, InvokeCompleted)}
+    anew = {
+        event.promise_id
+        for event in events
+        if isinstance(event, InvokeScheduled)
+        and event.promise_id not in ended
+        and _settings(event.retry_policy).effects != "at_most_once"
+    }
+    return [event for event in events if not (isinstance(event, _ATTEMPTS) and event.promise_id in anew)]
 
 
 def _row(view: ExecutionView, promise: PromiseId, key: str | None) -> NewExecution:
@@ -119,14 +187,14 @@ def _row(view: ExecutionView, promise: PromiseId, key: str | None) -> NewExecuti
     )
 
 
-def _copy(segments: Sequence[str], events: list[Event]) -> JournalCopy:
+def _copy(segments: Sequence[str], events: list[Event], last: int) -> JournalCopy:
+    """`last` is the sequence up to which the body comes with it."""
     patches: dict[str, bool] = {}
-    last = events[-1].sequence if events else -1
     for text in segments:
         segment = decode_segment(text)
         if not segment.events or segment.events[0].sequence <= last:
             patches |= segment.patches
-    copied = [_moved(event, number) for number, event in enumerate(events)]
+    copied = [_moved(event, number) for number, event in enumerate(_begun_anew(events))]
     return JournalCopy(len(copied), encode_segment(Segment(patches=patches, events=copied)).decode())
 
 
