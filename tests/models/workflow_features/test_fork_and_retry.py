@@ -369,3 +369,26 @@ async def test_a_task_is_retried_from_its_input(rig: Rig) -> None:
     await rig.run()
     broken = False
     assert await rig.result(await handle.retry()) == 4
+
+
+async def test_what_was_published_before_is_shown_by_a_retry_and_a_fork(rig: Rig) -> None:
+    @rig.app.task(retry=ONCE)
+    async def work(number: int) -> None:
+        if number == 2:
+            raise ValueError("no")
+
+    @rig.app.workflow
+    async def job(ctx: Context) -> None:
+        for number in range(3):
+            ctx.publish("at", number)
+            await work(number)
+
+    handle = await job.start()
+    await rig.run()
+    assert await handle.published() == {"at": 2}
+    second = [e.sequence for e in await rig.events(handle) if isinstance(e, InvokeStarted)][1]
+    fork = await handle.fork(at=second)
+    again = await handle.retry()
+    await rig.run()
+    assert await again.published() == {"at": 2}
+    assert await fork.published() == {"at": 2}

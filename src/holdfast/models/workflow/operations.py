@@ -294,7 +294,7 @@ class Operations(Past):
         return is_new
 
     def publish(self, name: str, text: str) -> None:
-        if not self.is_replaying:
+        if not self.is_replaying or self.is_fork:  # a fork has its past in its journal alone
             self.published = self.published or {}
             self.published[name] = Raw(text.encode())
             self.has_new_published = True
