@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from typing import Any, Protocol
 
 from holdfast.engine.lifespan import Resources
+from holdfast.engine.processes import StepProcesses
 from holdfast.store.base import Store
 from holdfast.store.effects import Effect
 from holdfast.store.values import ExecutionClaim, Receipt
@@ -29,7 +30,7 @@ class Engine(Protocol):
     def threads(self) -> Executor: ...
 
     @property
-    def processes(self) -> Executor:
+    def processes(self) -> StepProcesses:
         """For tasks with `executor="process"`; started when first used."""
 
     def watch(self, claim: ExecutionClaim, stirred: Callable[[], None] | None) -> None:

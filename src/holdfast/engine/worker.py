@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-import multiprocessing
 import random
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +30,7 @@ from holdfast.engine.lives import Lives
 from holdfast.engine.notifier import Notifier
 from holdfast.engine.observer import Observer
 from holdfast.engine.picker import OrphanSweep, Picker
+from holdfast.engine.processes import StepProcesses
 from holdfast.engine.rescue import Rescue
 from holdfast.engine.runner import Runner
 from holdfast.engine.service import Service
@@ -90,7 +90,7 @@ class Worker:
             observer=observer,
         )
         self._is_draining = False
-        self._processes: ProcessPoolExecutor | None = None
+        self._processes: StepProcesses | None = None
         self._watched: dict[int, Callable[[], None]] = {}
         self._stack = contextlib.AsyncExitStack()
         self._resources = Resources()
@@ -115,11 +115,12 @@ class Worker:
         return self._threads
 
     @property
-    def processes(self) -> Executor:
-        # A pool whose process died takes no more work.
-        if self._processes is None or getattr(self._processes, "_broken", False):
-            # Spawned, not forked: a forked child would inherit the event loop's connections.
-            self._processes = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+    def processes(self) -> StepProcesses:
+        if self._processes is not None and self._processes.is_broken:
+            self._processes.stop()
+            self._processes = None
+        if self._processes is None:
+            self._processes = StepProcesses()
         return self._processes
 
     def watch(self, claim: ExecutionClaim, stirred: Callable[[], None] | None) -> None:
@@ -337,7 +338,7 @@ class Worker:
             await self._observer.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._processes is not None:
-            self._processes.shutdown(wait=False, cancel_futures=True)
+            self._processes.stop()
         await self._stack.aclose()
 
     async def run(self) -> None:
@@ -414,7 +415,7 @@ class Worker:
             await asyncio.sleep(0)
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._processes is not None:
-            self._processes.shutdown(wait=False, cancel_futures=True)
+            self._processes.stop()
         await self._stack.aclose()
 
     # ------------------------------------------------------------------ what the loops tell

@@ -14,6 +14,8 @@ import pytest
 
 from holdfast import (
     Context,
+    Handle,
+    PromiseId,
     RetryPolicy,
     Status,
     TaskCancelled,
@@ -23,6 +25,7 @@ from holdfast import (
     current,
 )
 from holdfast.core.errors import CallNotAllowedError, ExecutionCancelledError, ExecutionFailedError
+from holdfast.models.options import Options
 from holdfast.models.workflow import runner as workflow_runner
 from holdfast.models.workflow import task_runner
 from tests.models.workflow import process_tasks
@@ -515,6 +518,36 @@ async def test_a_task_in_another_process_runs_there_and_its_errors_come_back(rig
     assert where != os.getpid()
     assert (number, survived) == (5, "survived")
     assert "ZeroDivisionError" in error
+
+
+@pytest.mark.parametrize("is_alone", [False, True], ids=["called", "alone"])
+async def test_a_task_in_another_process_knows_its_call_and_raises_what_it_says(rig: Rig, is_alone: bool) -> None:
+    rig.app._functions.add_task(process_tasks.decline_at_last)
+    rig.app._functions.add_task(process_tasks.beat)
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[Any]:
+        try:
+            await process_tasks.decline_at_last()
+        except process_tasks.DeclinedError as error:
+            return [error.code, str(error), await process_tasks.beat(1000)]
+        return []
+
+    if is_alone:
+        row = process_tasks.decline_at_last.row(PromiseId.of("decline", "1"), "{}", Options(), None)
+        (inserted,) = await rig.stores.store.insert([row])
+        handle: Handle[Any] = rig.app.handle(PromiseId.from_bytes(inserted.promise))
+    else:
+        handle = await work.start()
+    await rig.run()
+    await rig.advance(1)
+    await rig.run()
+    if is_alone:
+        error = await handle.error()
+        assert error is not None
+        assert (error.type.rpartition(".")[2], error.message) == ("DeclinedError", f"2: {handle.id}")
+    else:
+        assert await handle.result() == [2, f"2: {handle.id}", 1000]
 
 
 # ------------------------------------------------------------------ alone

@@ -69,14 +69,15 @@ async def _attempt(
     context = contextvars.copy_context()
     context.run(CURRENT_CALL.set, call)
     if task.timeout_seconds is None and task.heartbeat_seconds is None:
-        return await _run(task, text, context, engine, arguments, None)
+        return await _run(task, text, call, context, engine, arguments, None)
     async with _deadlines(task, call) as begin:
-        return await _run(task, text, context, engine, arguments, begin)
+        return await _run(task, text, call, context, engine, arguments, begin)
 
 
 async def _run(
     task: Task[..., Any],
     text: str,
+    call: Current,
     context: contextvars.Context,
     engine: Engine,
     arguments: tuple[Any, ...] | None,
@@ -84,10 +85,8 @@ async def _run(
 ) -> Returned:
     """`begin` starts the clock of its deadlines."""
     if task.executor == "process":
-        if begin is not None:
-            begin()
         where = (task.fn.__module__, task.fn.__qualname__)
-        result = await asyncio.get_running_loop().run_in_executor(engine.processes, call_by_name, *where, text)
+        result = await engine.processes.call(begin or _no_deadline, call.hear, call_by_name, call.facts, *where, text)
         return Returned(result.encode())
     if arguments is None:
         arguments = task.signature.decode(text)
@@ -103,6 +102,10 @@ async def _run(
     else:
         value = await _in_thread(partial(context.run, task.fn, *arguments, **resources), engine, begin)
     return Returned(*task.signature.result.write(value, max_bytes=task.payload_limit))
+
+
+def _no_deadline() -> None:
+    """There is no clock to start."""
 
 
 async def _in_thread(work: Callable[[], Any], engine: Engine, begin: Callable[[], None] | None) -> Any:

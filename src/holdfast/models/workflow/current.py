@@ -8,15 +8,18 @@ import contextvars
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.codec import codec_for
 from holdfast.core.errors import CallNotAllowedError
+from holdfast.engine.processes import say
 from holdfast.models.operation.operation import Operation
 from holdfast.models.operation.owned import open_operation
 from holdfast.models.operation.timing import Timing
 
 T = TypeVar("T")
+
+Facts: TypeAlias = tuple[str, str, int, str | None]
 
 
 class Current:
@@ -60,11 +63,20 @@ class Current:
     def heartbeat(self, progress: object = None) -> None:
         """Say that the call is alive. The last `progress` is given to the next attempt, should there be one."""
         annotation = Any if progress is None or type(progress) in _PLAIN else type(progress)
-        self._last_beat = codec_for(annotation).encode(progress)
+        self.hear(codec_for(annotation).encode(progress))
+
+    def hear(self, text: str) -> None:
+        """A heartbeat with its progress as JSON; from any thread."""
+        self._last_beat = text
         if asyncio._get_running_loop() is self._loop:
             self._beat()  # at once: the attempt may end before the loop comes to anything else
         else:
             self._loop.call_soon_threadsafe(self._beat)
+
+    @property
+    def facts(self) -> Facts:
+        """What another process needs to know of it."""
+        return self.execution, self.promise, self.attempt, self._last_beat
 
     def operation(
         self,
@@ -96,6 +108,19 @@ class Current:
             with contextlib.suppress(RuntimeError):  # the thread of an attempt that was given up beats on
                 self._scope.reschedule(self._loop.time() + self._heartbeat_seconds)
         self._on_beat(self.promise, self._last_beat or "null")
+
+
+class CurrentElsewhere(Current):
+    """The same in a process of the worker's pool; heartbeats are told to the worker."""
+
+    __slots__ = ()
+
+    def __init__(self, facts: Facts) -> None:
+        self.execution, self.promise, self.attempt, self._last_beat = facts
+
+    def hear(self, text: str) -> None:
+        self._last_beat = text
+        say(text)
 
 
 _PLAIN: Final = (str, int, float, bool, list, dict)

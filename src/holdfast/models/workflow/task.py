@@ -24,6 +24,7 @@ from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
+from holdfast.models.workflow.current import CURRENT_CALL, CurrentElsewhere, Facts
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
@@ -171,12 +172,13 @@ class Task(Generic[P, R]):
         return msgspec.structs.replace(row, reports=True)
 
 
-def call_by_name(module: str, qualname: str, text: str) -> str:
+def call_by_name(facts: Facts, module: str, qualname: str, text: str) -> str:
     """In a worker process: import the task, run it, and send the result back as JSON."""
     found: Any = importlib.import_module(module)
     for part in qualname.split("."):
         found = getattr(found, part)
     task: Task[..., Any] = found
+    CURRENT_CALL.set(CurrentElsewhere(facts))  # each call of a process sets its own
     value = contain(task.fn, *task.signature.decode(text))
     return task.signature.result.encode(value, max_bytes=task.payload_limit)
 

@@ -1,0 +1,182 @@
+"""The processes that computations run in.
+
+- `StepProcesses`: a pool whose processes end with their worker, whatever ends it. Work in them can be heard of while it
+  goes on (heartbeats), over one pipe of all of them.
+- `say`: for work in there.
+- `Unsendable`: an error that pickle cannot carry. Sent as it is, it would break the pool, and everybody's work in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from holdfast.core.error_record import decode_error, encode_error, rebuild_error
+from holdfast.engine.threads import contain
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.synchronize import Lock
+
+T = TypeVar("T")
+
+Heard: TypeAlias = Callable[[str], None]
+Said: TypeAlias = str | bool  # a text, or one of these two
+_BEGUN: Final = True
+_OVER: Final = False
+
+
+class StepProcesses(ProcessPoolExecutor):
+    """Spawned, not forked: a forked child would inherit the event loop's connections."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._reader, self._writer = context.Pipe(duplex=False)
+        self._heard: dict[int, Callable[[Said], None]] = {}
+        self._is_deaf = False  # nothing more can come over the pipe
+        self._numbers = itertools.count()
+        super().__init__(mp_context=context, initializer=_settle_in, initargs=(self._writer, context.Lock()))
+        threading.Thread(target=self._listen, name="holdfast-processes", daemon=True).start()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a process of it died: it takes no more work."""
+        return bool(getattr(self, "_broken", False))
+
+    async def call(self, begun: Callable[[], None], heard: Heard, work: Callable[..., T], *arguments: Any) -> T:
+        """What the work returns or raises, after all that it said.
+
+        `begun` is called when a process was free and begins; `heard` in another thread.
+        """
+        loop, number, all_heard = asyncio.get_running_loop(), next(self._numbers), asyncio.Event()
+
+        def hear(said: Said) -> None:
+            if isinstance(said, str):
+                heard(said)
+            else:
+                loop.call_soon_threadsafe(all_heard.set if said is _OVER else begin)
+
+        def begin() -> None:
+            if not working.done():
+                begun()
+
+        self._heard[number] = hear
+        try:
+            working = loop.run_in_executor(self, _within, number, work, *arguments)
+            try:
+                await asyncio.wait([working])
+            finally:
+                working.cancel()  # if nobody waits for it any more
+            if not isinstance(working.exception(), BrokenExecutor) and not self._is_deaf:
+                await all_heard.wait()
+            return working.result()
+        except Unsendable as sent:
+            raise sent.rebuilt() from sent.__cause__
+        finally:
+            del self._heard[number]
+
+    def stop(self) -> None:
+        """What is at work in them was given back, so nobody waits for it; and Python would, at its end."""
+        processes = list((self._processes or {}).values())
+        self.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        self._writer.close()  # so that the pipe ends with the last process
+
+    def _listen(self) -> None:
+        with self._reader, contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
+            while True:
+                number, said = pickle.loads(self._reader.recv_bytes())
+                self._tell(number, said)
+        self._is_deaf = True
+        for number in list(self._heard):
+            self._tell(number, _OVER)
+
+    def _tell(self, number: int, said: Said) -> None:
+        hear = self._heard.get(number)
+        if hear is not None:
+            with contextlib.suppress(RuntimeError):  # the loop of its caller is closed
+                hear(said)
+
+
+class Unsendable(Exception):  # noqa: N818  (it stands for another error, and is never seen by users)
+    """Its class, if that can be sent, and its record."""
+
+    def __init__(self, cls: type[BaseException] | None, record: str) -> None:
+        super().__init__(cls, record)
+        self.cls = cls
+        self.record = record
+
+    def rebuilt(self) -> BaseException:
+        record = decode_error(self.record)
+        with contextlib.suppress(Exception):  # a `__new__` of the user's may refuse
+            if self.cls is not None:
+                return rebuild_error(record, self.cls)
+        return RuntimeError(str(record))
+
+
+# ---------------------------------------------------------------------- in the process
+
+_pipe: tuple[Connection, Lock] | None = None
+_number: int | None = None
+
+
+def say(said: Said) -> None:
+    """Be heard by whoever waits for the work that this is part of."""
+    assert _pipe is not None
+    connection, lock = _pipe
+    with lock:
+        connection.send_bytes(pickle.dumps((_number, said)))
+
+
+def _settle_in(writer: Connection, lock: Lock) -> None:
+    global _pipe
+    _pipe = writer, lock
+    # Ctrl-C in a terminal goes to all of its processes: the worker lets what is at work finish.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker that was killed could not stop them; each has the writing end, so none would see the pipe end."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _within(number: int, work: Callable[..., T], *arguments: Any) -> T:
+    global _number
+    _number = number
+    say(_BEGUN)
+    try:
+        return contain(work, *arguments)
+    except BaseException as error:
+        raise _sendable(error)  # noqa: B904  (the error itself, or what stands for it)
+    finally:
+        say(_OVER)
+
+
+def _sendable(error: BaseException) -> BaseException:
+    if isinstance(error, KeyboardInterrupt):
+        return RuntimeError(f"the task raised KeyboardInterrupt: {error}")
+    with contextlib.suppress(Exception):  # all of it may be code of the user's
+        if type(pickle.loads(pickle.dumps(error))) is type(error):
+            return error
+    cls: type[BaseException] | None = type(error)
+    try:
+        pickle.dumps(cls)
+    except Exception:
+        cls = None
+    sent = Unsendable(cls, encode_error(error))
+    sent.__traceback__ = error.__traceback__
+    return sent
