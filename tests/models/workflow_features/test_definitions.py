@@ -130,3 +130,30 @@ async def test_any_driver_starts_by_name_in_its_own_transaction(rig: Rig) -> Non
     assert await rig.stores.store.get(bytes.fromhex(lost)) is None
     assert await rig.result(rig.app.handle("double", key="k")) == 42
     assert str(rig.app.handle("double", key="k").id) == kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("null", "started with an object of its arguments, not with null"),
+        ("'[21]'", "started with an object of its arguments"),
+        ("""'{"number": 1, "colour": "red"}'""", "has no parameter colour"),
+        ("""'{"number": 1}', ''""", "a key has 1 to 512 characters"),
+        ("""'{"number": 1}', repeat('k', 513)""", "a key has 1 to 512 characters"),
+        ("""'{"number": 1}', 'k', ''""", "the name of a queue has 1 to 100 characters"),
+    ],
+)
+async def test_a_start_in_sql_refuses_what_the_library_does(rig: Rig, arguments: str, message: str) -> None:
+    """Nobody would be there to hear of it later, and a queue without a name has no worker."""
+    declare(rig)
+    await rig.app.register()
+    if not isinstance(rig.stores, PostgresStores):
+        with pytest.raises(InvalidArgumentError):
+            await rig.app.start_by_name("double", {"number": 1, "colour": "red"})
+        return
+    connection = await asyncpg.connect(rig.stores.url)
+    try:
+        with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
+            await connection.fetchval(f"select {rig.stores.schema}.start('double', {arguments})")
+    finally:
+        await connection.close()
