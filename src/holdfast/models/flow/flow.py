@@ -369,6 +369,9 @@ class Flow:
     def first_state(self, text: str) -> str:
         return text
 
+    def input_of(self, state: str) -> str:
+        return state
+
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         row = self.row(promise, text, Options(), None)
         return msgspec.structs.replace(row, reports=True)

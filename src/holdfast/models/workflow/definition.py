@@ -123,6 +123,9 @@ class Workflow(Generic[P, R]):
     def first_state(self, text: str) -> str:
         return text
 
+    def input_of(self, state: str) -> str:
+        return state
+
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         model = self._child_models.get(queue)
         if model is None:

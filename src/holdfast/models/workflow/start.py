@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.durations import seconds
+from holdfast.core.errors import HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
@@ -51,10 +52,20 @@ class Startable(Protocol):
         """The state of a row that begins with this input."""
 
 
+class Rereadable(Startable, Protocol):
+    """One whose rows keep the input that they began with."""
+
+    def input_of(self, state: str) -> str:
+        """The input that a row with this state began with."""
+
+    def rewrite(self, recorded: str) -> str:
+        """A recorded input as today's annotations write it."""
+
+
 class FunctionStarter(Starting, Generic[P, R]):
     """`checkout.options(...)`: the same function with other options."""
 
-    def __init__(self, connection: Connection, definition: Startable, options: Options) -> None:
+    def __init__(self, connection: Connection, definition: Rereadable, options: Options) -> None:
         super().__init__(connection, definition.name, options, definition.signature.result.annotation)
         self._definition = definition
         self._model: NewExecution | None = None  # a row that differs from every other one by its input alone
@@ -84,6 +95,17 @@ class FunctionStarter(Starting, Generic[P, R]):
         The arguments are for the start; one that was started before keeps its own.
         """
         return await self._signal_with_start(self._row(args, kwargs), name, payload)
+
+    async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
+        """A key outlives a deploy (B6): as in a replay, a new field with a default is no change (B17)."""
+        definition = self._definition
+        view = await (await self._connection.store()).get(promise)
+        try:
+            return view is not None and definition.rewrite(definition.input_of(view.state)) == definition.input_of(
+                row.state
+            )
+        except HoldfastError:  # today's code cannot read it
+            return False
 
     def _row(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewExecution:
         text = self._definition.signature.encode(args, kwargs, self._connection.payload_limit)

@@ -53,6 +53,9 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     retry_at_us: int
 
 
+_decode_state = msgspec.json.Decoder(TaskState).decode
+
+
 class Task(Generic[P, R]):
     """Calling it inside a workflow's body is the durable call; outside it just runs. `fn` is the plain function."""
 
@@ -166,6 +169,9 @@ class Task(Generic[P, R]):
 
     def first_state(self, text: str) -> str:
         return msgspec.json.encode(TaskState(Raw(text.encode()))).decode()
+
+    def input_of(self, state: str) -> str:
+        return bytes(_decode_state(state).input).decode()
 
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         row = self.row(promise, text, Options(queue=self.queue or queue), None)
