@@ -213,6 +213,22 @@ async def test_the_view_shows_one_event_a_row(stores: Stores, hand: Hand) -> Non
     assert (stamp if isinstance(stamp, str) else stamp.isoformat()).startswith(now.isoformat()[:19])
 
 
+async def test_the_view_survives_a_payload_with_nul(stores: Stores, hand: Hand) -> None:
+    """PostgreSQL has no text with it, and an error in one row would be an error of the whole view."""
+    claim = await hand.take(row("a"))
+    now = stores.clock.now
+    events: list[Event] = [
+        ExecutionStarted(sequence=0, timestamp=now, component_digest="d", input=Raw(b'{"text":"a\\u0000b"}')),
+        TimerFired(sequence=1, timestamp=now, promise_id=".0"),
+    ]
+    body = encode_segment(Segment(events=events)).decode()
+    await hand.apply(claim, keep(), AppendJournal(0, 2, body))
+    shown = await query(stores, "select event, body from {schema}.journal_events order by sequence")
+    assert [event for event, _ in shown] == ["ExecutionStarted", "TimerFired"]
+    assert json.loads(shown[0][1])["input"]["text"] in ("a\0b", "a\ufffdb")
+    assert (await stores.store.journal(claim.promise)) == [body]
+
+
 @pytest.mark.parametrize("path", [(), (0,), (7, 4294967295), (1, 16, 3_000_000_000)])
 async def test_the_view_shows_whole_ids(stores: Stores, hand: Hand, path: tuple[int, ...]) -> None:
     """In the journal they are local to it."""
