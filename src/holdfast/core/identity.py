@@ -26,6 +26,7 @@ PATH_NUMBER_MAX = 2**32 - 1
 # The last possible number is never a child's: after it come two numbers of a successor.
 _SUCCESSOR_MARK = b"\xff\xff\xff\xff"
 _SUCCESSOR_BYTES = 3 * PATH_NUMBER_BYTES
+SUCCESSOR_TEXT = f".{PATH_NUMBER_MAX}."  # the mark as it is in the text of an id
 NAME_MAX_CHARS = 200
 KEY_MAX_CHARS = 512
 PREFIX_MIN_HEX = 4

@@ -104,6 +104,16 @@ async def test_a_call_tree_has_sixty_four_levels_and_no_more(rig: Rig) -> None:
     assert "continue_as_new" in result
 
 
+async def test_an_ancestor_that_went_on_as_another_run_is_one_level(rig: Rig) -> None:
+    @rig.app.workflow
+    async def dig(ctx: Context, depth: int, again: bool) -> int:
+        if again:
+            ctx.continue_as_new(depth, False)
+        return depth if depth == 20 else await dig(depth + 1, True)
+
+    assert await rig.result(await dig.start(0, True)) == 20
+
+
 async def test_a_failed_child_raises_what_it_was_declared_to(rig: Rig) -> None:
     @rig.app.workflow(raises=(RefusedError,))
     async def child(ctx: Context, how: str) -> None:

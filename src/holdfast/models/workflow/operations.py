@@ -17,6 +17,7 @@ from msgspec import Raw
 from holdfast.core.clock import to_datetime
 from holdfast.core.codec import fingerprint
 from holdfast.core.errors import CallNotAllowedError, NonDeterminismError
+from holdfast.core.identity import SUCCESSOR_TEXT
 from holdfast.core.journal import JournalStatus, Operation, operations_of, quick
 from holdfast.core.journal.events import (
     AwaitKind,
@@ -105,7 +106,7 @@ class Operations(Past):
 
         `arguments` are what `text` says, where they have been read from it.
         """
-        if callee.is_remote and self.journal.execution_id.count(".") >= DEPTH_MOST:
+        if callee.is_remote and self._depth() >= DEPTH_MOST:
             raise CallNotAllowedError(
                 f"{callee.name} would be the child of {DEPTH_MOST} ancestors; a call tree this deep is a loop: "
                 "use ctx.continue_as_new, or a list of work"
@@ -136,6 +137,11 @@ class Operations(Past):
         )
         self._open(promise_id, callee, text, arguments)
         return promise_id
+
+    def _depth(self) -> int:
+        """How many ancestors it has; one that went on as another run is one, though its id has three numbers more."""
+        text = self.journal.execution_id
+        return text.count(".") - 3 * text.count(SUCCESSOR_TEXT)
 
     def _invoke_again(self, callee: Callee, text: str) -> str:
         """A call that the journal has, or ought to have."""
