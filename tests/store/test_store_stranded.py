@@ -35,6 +35,12 @@ async def test_each_code_tries_a_stranded_run_once(store: Store, hand: Hand, err
     assert [await retry(store, digest) for digest in ("old", "new", "third")] == [0, 0, 0]
 
 
+async def test_an_error_with_nul_does_not_stand_in_the_way_of_the_others(store: Store, hand: Hand) -> None:
+    await hand.apply(await hand.take(row("a")), by("old", DIVERGED.replace("{", '{"message":"a\\u0000b",', 1)))
+    await hand.apply(await hand.take(row("b")), by("old"))
+    assert await retry(store, "new") == 2
+
+
 async def test_code_that_did_not_get_its_turn_may_try_again(store: Store, hand: Hand) -> None:
     """A worker of the old release picked it once more: the new one has still not tried."""
     await hand.apply(await hand.take(row("a")), by("old"))

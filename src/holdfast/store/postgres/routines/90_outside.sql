@@ -144,12 +144,14 @@ begin
   following := case when cardinality(v_page) >= p_limit then v_page[p_limit] end;
   v_ids := array(
     select e.id from {schema}.executions e
+    -- Text has no NUL, and one in any of the errors would be an error of this call.
+    cross join lateral (select replace(e.error::text, '\u0000', '\ufffd')::json) told(error)
     where e.id = any (v_page) and e.status = 'stranded'
-      and (e.error ->> 'kind' = 'nondeterminism' or e.error ->> 'type' = 'holdfast.core.errors.DecodeError')
+      and (told.error ->> 'kind' = 'nondeterminism' or told.error ->> 'type' = 'holdfast.core.errors.DecodeError')
       and exists (
         select from unnest(p_handlers, p_digests) c(handler, digest)
         where c.handler = e.handler and c.digest <> e.digest and c.digest <> all (coalesce(e.tried, '{}')))
-    order by e.id for update skip locked
+    order by e.id for update of e skip locked
   );
   retried := cardinality(v_ids);
   if retried > 0 then
