@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from holdfast import Context, Done, Machine, Next, Outcome, RetryPolicy, Status, TaskFailed, Uncertain, step
+from holdfast import Context, Done, Handle, Machine, Next, Outcome, RetryPolicy, Status, TaskFailed, Uncertain, step
 from holdfast.core.errors import ExecutionFailedError, InvalidArgumentError
 from holdfast.core.journal.events import InvokeCompleted, InvokeStarted
 from tests.models.workflow.kit import Rig
@@ -392,3 +392,39 @@ async def test_what_was_published_before_is_shown_by_a_retry_and_a_fork(rig: Rig
     await rig.run()
     assert await again.published() == {"at": 2}
     assert await fork.published() == {"at": 2}
+
+
+@pytest.mark.parametrize("what", ["id", "key", "a call's id"])
+@pytest.mark.parametrize("how", ["retry", "fork"])
+async def test_a_body_that_passes_on_who_it_is_can_be_forked(rig: Rig, what: str, how: str) -> None:
+    """Its past holds the id of another run, and a fork of a fork those of two."""
+    broken = True
+
+    @rig.app.task
+    async def reserve(mark: str | None) -> str:
+        return "r1"
+
+    @rig.app.task(retry=ONCE)
+    async def charge(mark: str | None) -> str:
+        if broken:
+            raise ValueError("declined")
+        return "paid"
+
+    @rig.app.workflow
+    async def checkout(ctx: Context) -> list[str]:
+        first = ctx.invoke(reserve, {"id": ctx.info.id, "key": ctx.info.key}.get(what, "m"))
+        mark = first.id if what == "a call's id" else getattr(ctx.info, what)
+        return [await first, await reserve(mark), await charge(mark)]
+
+    handle: Handle[list[str]] = await checkout.options(key="k").start()
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    for _ in range(2):
+        last = len(await rig.events(handle)) - 1
+        handle = await (handle.retry() if how == "retry" else handle.fork(at=last - 3))
+        await rig.run()
+        assert await rig.status(handle) is Status.FAILED
+    broken = False
+    handle = await handle.retry()
+    rig.forget()
+    assert await rig.result(handle) == ["r1", "r1", "paid"]

@@ -86,13 +86,17 @@ class JournalEvent(_Versioned, frozen=True, gc=False):
 
 
 class ExecutionStarted(JournalEvent, frozen=True, gc=False, tag=True):
-    """Always first. `version` and `component_digest` say which code began it (ruling B6)."""
+    """Always first. `version` and `component_digest` say which code began it (ruling B6).
+
+    `copied_from` are the runs whose past a fork begins with: what they called may hold their ids.
+    """
 
     component_digest: str
     input: Raw
     parent_id: str | None = None
     idempotency_key: str | None = None
     version: int = 1
+    copied_from: tuple[str, ...] = ()
 
 
 class ExecutionCompleted(JournalEvent, frozen=True, gc=False, tag=True):

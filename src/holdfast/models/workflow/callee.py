@@ -69,12 +69,15 @@ def is_callee(value: object) -> TypeGuard[Callable[..., Any]]:
     return callable(value) and hasattr(value, "open_result")
 
 
-def forgive(callee: Callee, recorded: InvokeScheduled, text: str, mark: str) -> str:
-    """B17: a new field with a default is no change. The recorded fingerprint, if today's code means the same."""
+def forgive(callee: Callee, recorded: InvokeScheduled, before: str, text: str, mark: str) -> str:
+    """B17: a new field with a default is no change. The recorded fingerprint, if today's code means the same.
+
+    `before` is the recorded input, with this run's own id in it.
+    """
     if recorded.fingerprint == mark or recorded.function_name != callee.name:
         return mark
     try:
-        rewritten = callee.rewrite(bytes(recorded.input).decode())
+        rewritten = callee.rewrite(before)
     except Exception:
         return mark
     return recorded.fingerprint if rewritten == text else mark

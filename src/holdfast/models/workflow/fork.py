@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.errors import InvalidArgumentError
-from holdfast.core.identity import PromiseId
+from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.journal import decode_segment
 from holdfast.core.journal.events import (
     Err,
@@ -67,7 +67,7 @@ def fork_at(
         raise InvalidArgumentError(f"{label} cannot be forked at {at!r}: it has the events 0 to {len(events) - 1}")
     if type(events[at]) in TERMINAL_EVENTS:
         raise InvalidArgumentError(f"{label} cannot be forked at {at}, where it ended: fork it at {at - 1} or before")
-    return _row(view, promise, key=None), _copy(segments, events[: at + 1], at)
+    return _row(view, promise), _copy(view, segments, events[: at + 1], at)
 
 
 def retry_of(
@@ -79,7 +79,7 @@ def retry_of(
         raise InvalidArgumentError(f"{label} is stranded, not failed: mend the cause, then resume() it")
     if view.status is not Status.FAILED:
         raise InvalidArgumentError(f"{label} is {view.status}; only a failed execution can be retried")
-    row = _row(view, promise, key=view.idempotency_key)
+    row = _row(view, promise)
     if view.kind == "machine":
         return msgspec.structs.replace(row, step=view.step, state=view.state, cleans_up=False), None
     if view.kind == "task":
@@ -91,7 +91,7 @@ def retry_of(
     events = [event for text in segments for event in decode_segment(text).events]
     if not events:  # it failed before it wrote anything
         return msgspec.structs.replace(row, step=""), None
-    return row, _copy(segments, *_good(events))
+    return row, _copy(view, segments, *_good(events))
 
 
 def _good(events: list[Event]) -> tuple[list[Event], int]:
@@ -167,7 +167,7 @@ def _begun_anew(events: list[Event]) -> list[Event]:
     return [event for event in events if not (isinstance(event, _ATTEMPTS) and event.promise_id in anew)]
 
 
-def _row(view: ExecutionView, promise: PromiseId, key: str | None) -> NewExecution:
+def _row(view: ExecutionView, promise: PromiseId) -> NewExecution:
     return NewExecution(
         promise=promise.to_bytes(),
         kind=view.kind,
@@ -182,24 +182,26 @@ def _row(view: ExecutionView, promise: PromiseId, key: str | None) -> NewExecuti
         partition_key=view.partition_key,
         digest=view.digest,
         attributes=view.attributes,
-        idempotency_key=key,
+        idempotency_key=view.idempotency_key,  # the body may have asked for it
         cleans_up=True,
     )
 
 
-def _copy(segments: Sequence[str], events: list[Event], last: int) -> JournalCopy:
+def _copy(view: ExecutionView, segments: Sequence[str], events: list[Event], last: int) -> JournalCopy:
     """`last` is the sequence up to which the body comes with it."""
     patches: dict[str, bool] = {}
     for text in segments:
         segment = decode_segment(text)
         if not segment.events or segment.events[0].sequence <= last:
             patches |= segment.patches
-    copied = [_moved(event, number) for number, event in enumerate(_begun_anew(events))]
+    source = id_text(view.promise)
+    copied = [_moved(event, number, source) for number, event in enumerate(_begun_anew(events))]
     return JournalCopy(len(copied), encode_segment(Segment(patches=patches, events=copied)).decode())
 
 
-def _moved(event: Event, sequence: int) -> Event:
+def _moved(event: Event, sequence: int, source: str) -> Event:
     """The event as the fork has it: at its place, and of nobody's child."""
     if isinstance(event, ExecutionStarted):
-        return msgspec.structs.replace(event, sequence=sequence, parent_id=None)
+        earlier = (*event.copied_from, source)
+        return msgspec.structs.replace(event, sequence=sequence, parent_id=None, copied_from=earlier)
     return msgspec.structs.replace(event, sequence=sequence)

@@ -68,6 +68,10 @@ def _open_call(reading: _Reading, scheduled: InvokeScheduled) -> OpenCall:
     return call
 
 
+def _began(reading: _Reading, event: events.ExecutionStarted) -> None:
+    reading.past.copied_from = event.copied_from
+
+
 def _scheduled(reading: _Reading, event: InvokeScheduled) -> None:
     reading.recorded.append(event)  # the journal has made sure that its number is the next
     reading.scheduled[event.promise_id] = event
@@ -145,6 +149,7 @@ def _asked(reading: _Reading, event: Event) -> None:
 
 
 _LEARNERS: Final[dict[type[Any], Callable[[_Reading, Any], None]]] = {
+    events.ExecutionStarted: _began,
     InvokeScheduled: _scheduled,
     InvokeStarted: _started,
     InvokeRetrying: _retrying,

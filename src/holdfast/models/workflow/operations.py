@@ -6,6 +6,7 @@ And the answers: whether the body may go on at once, and with what.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -149,8 +150,9 @@ class Operations(Past):
         if type(recorded) is not InvokeScheduled:
             promise_id, _ = self.allocate(kind, name, fingerprint(text))
         elif recorded.function_name != name or recorded.kind != kind or bytes(recorded.input) != text.encode():
+            before = self._with_own_id(bytes(recorded.input).decode())
             # B17: a new default is no change.
-            promise_id, _ = self.allocate(kind, name, forgive(callee, recorded, text, fingerprint(text)))
+            promise_id, _ = self.allocate(kind, name, forgive(callee, recorded, before, text, fingerprint(text)))
         else:  # the same input has the same fingerprint, so it need not be made
             if CURRENT.session is not self or self.is_evicting or self.divergence is not None:
                 self.allocate(kind, name, recorded.fingerprint)  # which raises
@@ -162,6 +164,13 @@ class Operations(Past):
             if self.is_fork and known.is_remote:
                 self._spawn(known)  # in the past that it was copied from it has another id
         return promise_id
+
+    def _with_own_id(self, recorded: str) -> str:
+        """An input as a fork asks for it whose body passes on its id: the runs that it has its past from had others."""
+        if not self.copied_from:
+            return recorded
+        earlier = sorted(self.copied_from, key=len, reverse=True)  # a retry's id begins with that of the first run
+        return re.sub("|".join(map(re.escape, earlier)), self.journal.execution_id, recorded)
 
     def _open(self, promise_id: str, callee: Callee, text: str, arguments: tuple[Any, ...] | None) -> None:
         call = self.open_calls[promise_id] = OpenCall(promise_id, callee.name, text, callee.is_remote)

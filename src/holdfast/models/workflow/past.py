@@ -43,7 +43,16 @@ class Past:
 
     __slots__ = (
         *("attributes", "body", "buffered", "cancel_raised", "cancel_reason", "recorded"),
-        *("cancel_sequence", "caught_up", "children_at_cancel", "decided", "divergence", "failure", "fresh"),
+        *(
+            "cancel_sequence",
+            "caught_up",
+            "children_at_cancel",
+            "copied_from",
+            "decided",
+            "divergence",
+            "failure",
+            "fresh",
+        ),
         *("has_new_attributes", "has_new_published", "is_evicting", "is_finished", "is_fork", "journal"),
         *("journal_bytes", "next", "now_us", "open_calls", "owners", "published", "replay_until", "result"),
         *("settled", "spawned", "stamp", "submitted", "taken", "timers", "to_cancel", "wait", "watched"),
@@ -83,6 +92,7 @@ class Past:
         self.watched: set[str] = NONE  # calls that a combination or a join set waited for, perhaps among others
         self.journal_bytes = 0
         self.is_fork = False  # its past is a copy, and what is open in it has not been spawned
+        self.copied_from: tuple[str, ...] = ()  # the runs whose past it is
         self.published: dict[str, Raw] = NONE
         self.has_new_published = False
         self.attributes: dict[str, Any] = NONE
