@@ -172,9 +172,13 @@ class FunctionRegistry:
 
 
 def code_digest(function: Callable[..., Any]) -> str:
-    """Of bytecode and constants, nested functions included (ruling B6)."""
+    """Of bytecode and constants, nested functions and what decorators wrap included (ruling B6)."""
     digest = hashlib.sha256()
-    _feed(digest, function.__code__)
+    wrapped: Any = function
+    while wrapped is not None:
+        if hasattr(wrapped, "__code__"):
+            _feed(digest, wrapped.__code__)
+        wrapped = getattr(wrapped, "__wrapped__", None)
     return digest.hexdigest()[:16]
 
 
@@ -185,4 +189,9 @@ def _feed(digest: Any, code: Any) -> None:
         if hasattr(constant, "co_code"):
             _feed(digest, constant)
         else:
-            digest.update(repr(constant).encode())
+            digest.update(_shown(constant).encode())
+
+
+def _shown(constant: object) -> str:
+    """The same in every process: the order of a set of texts, as in `x in {"a", "b"}`, is not."""
+    return f"frozenset({sorted(map(repr, constant))})" if isinstance(constant, frozenset) else repr(constant)

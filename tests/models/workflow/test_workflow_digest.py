@@ -1,0 +1,78 @@
+"""The digest of a workflow's code (ruling B6): all workers tell alike which release tried a stranded run (B17)."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import Context
+from holdfast.models.workflow.definition import code_digest
+
+
+async def choose(ctx: Context, city: str) -> bool:
+    return city in {"Ulm", "Bonn", "Jena", "Kiel", "Hof", "Trier"}
+
+
+def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def wrapper(*args: Any) -> Any:
+        return await function(*args)
+
+    return wrapper
+
+
+def test_every_process_finds_the_same() -> None:
+    program = (
+        "from tests.models.workflow.test_workflow_digest import choose, code_digest; print(code_digest(choose), end='')"
+    )
+    path = os.pathsep.join(part for part in sys.path if part)
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert found == {code_digest(choose)}
+
+
+def test_what_a_decorator_wraps_counts() -> None:
+    @logged
+    async def one(ctx: Context) -> int:
+        return 1
+
+    @logged
+    async def two(ctx: Context) -> int:
+        return 2
+
+    assert code_digest(one) != code_digest(two)
+
+
+def test_constants_and_nested_functions_count() -> None:
+    def made(number: int) -> list[Callable[..., Any]]:
+        async def plain(ctx: Context) -> int:
+            return number
+
+        async def nested(ctx: Context) -> int:
+            def inner() -> int:
+                return 3
+
+            return inner() + number
+
+        async def other(ctx: Context) -> int:
+            def inner() -> int:
+                return 4
+
+            return inner() + number
+
+        return [plain, nested, other]
+
+    assert len({code_digest(function) for function in made(1)}) == 3
+    assert [*map(code_digest, made(1))] == [*map(code_digest, made(2))]  # what it closes over is no code
