@@ -200,7 +200,7 @@ class Pool:
             if type(item) is Unreadable:
                 raise item.error
             if self._batch.is_async:
-                value = await self._batch.fn(item, **run.resources)
+                value = await self._batch.signature.call(item, **run.resources)
             else:
                 value = await self._in_thread(flight, run, item)
         except Skip as skip:
@@ -225,7 +225,7 @@ class Pool:
 
         def work() -> Any:
             flight.began = flight.beat = self._loop.time()
-            return context.run(self._batch.fn, item, **run.resources)
+            return context.run(self._batch.signature.call, item, **run.resources)
 
         while True:
             flight.began = flight.beat = math.inf

@@ -97,10 +97,10 @@ async def _run(
     if task.is_async:
         if begin is not None:
             begin()
-        function: Callable[..., Any] = task.fn
+        function = task.call
         value = await InContext(context, context.run(function, *arguments, **resources))
     else:
-        value = await _in_thread(partial(context.run, task.fn, *arguments, **resources), engine, begin)
+        value = await _in_thread(partial(context.run, task.call, *arguments, **resources), engine, begin)
     return Returned(*task.signature.result.write(value, max_bytes=task.payload_limit))
 
 

@@ -75,7 +75,7 @@ def _replay(view: ExecutionView, definition: Workflow[..., Any], segments: list[
     if not session.journal.length:
         session.start(definition.digest, view.state, None, view.idempotency_key, view.version)
     info = Info(str(promise), view.name, view.version, view.idempotency_key, view.attempt)
-    session.body = definition.fn(Context(session, info, definition.payload_limit), *arguments)
+    session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
     try:
         session.drive()
         if isinstance(session.failure, ForeignAwaitError):

@@ -66,6 +66,7 @@ class Workflow(Generic[P, R]):
             raise DefinitionError(f"the version of {self.name} must be a whole number from 1, not {version!r}")
         self.version = version
         self.signature = Signature(function, self.name, skip=1)
+        self.call = self.signature.call
         if self.signature.resources:
             raise DefinitionError(f"{self.name} is a workflow and gets no resources; use them in its tasks")
         lint_body(function, self.name, lint)

@@ -138,7 +138,7 @@ class Lane(InlineCalls):
         context.run(_set_current, Current(self._id, self._id + call.promise_id, 1, None, self._on_beat))
         self._in_place = self._task
         try:
-            running: Coroutine[Any, Any, Any] = task.fn(*arguments)  # type: ignore[assignment]
+            running: Coroutine[Any, Any, Any] = task.call(*arguments)
             try:
                 awaited = context.run(running.send, None)
             except StopIteration as end:

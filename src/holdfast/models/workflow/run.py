@@ -100,7 +100,7 @@ class Run(Lane):
         arguments = definition.signature.decode(claim.state)
         session = Session(self._id)
         info = Info(self._id, claim.name, claim.version, claim.idempotency_key, claim.attempt)
-        session.body = definition.fn(Context(session, info, definition.payload_limit), *arguments)
+        session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
         session.is_fork = claim.step == FORKED
         if claim.published:
             session.published = msgspec.json.decode(claim.published, type=dict[str, Raw])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import typing
 from collections.abc import Callable
@@ -19,9 +20,12 @@ _PLAIN_DEFAULTS = (type(None), bool, int, float, str, bytes, tuple)
 
 
 class Signature:
-    """The parameters of one function after the first `skip` (`ctx`), and its result."""
+    """The parameters of one function after the first `skip` (`ctx`), and its result.
 
-    __slots__ = ("_make", "_names", "_sure_types", "codec", "resources", "result", "where")
+    `call` is the function, to be called with what `decode` gives.
+    """
+
+    __slots__ = ("_make", "_names", "_sure_types", "call", "codec", "resources", "result", "where")
 
     def __init__(self, function: Callable[..., Any], where: str, *, skip: int = 0) -> None:
         self.where = where
@@ -45,6 +49,7 @@ class Signature:
                 fields.append(_field(parameter, hints.get(parameter.name, Any)))
         self.resources = tuple(resources)
         self._names = tuple(field[0] for field in fields)
+        self.call = _by_position(function, self._names, skip)
         self._make: Callable[..., Any] = msgspec.defstruct("Input", fields)
         self.codec: Codec[Any] = Codec(self._make, of=where)
         types = [field[1] for field in fields]
@@ -75,6 +80,28 @@ class Signature:
     def decode(self, text: str | bytes) -> tuple[Any, ...]:
         """The arguments in order, as every run of the function gets them (ruling B11)."""
         return astuple(self.codec.decode(text))
+
+
+def _by_position(function: Callable[..., Any], names: tuple[str, ...], skip: int) -> Callable[..., Any]:
+    """The function, to be called with all its input in order, also where it takes some of it by keyword alone."""
+    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    count = 0
+    while count < len(names) and parameters[count].name == names[count] and _is_positional(parameters[count]):
+        count += 1
+    named = names[count:]  # after a `*`, or behind a resource
+    if not named:
+        return function
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **resources: Any) -> Any:
+        at = skip + count
+        return function(*arguments[:at], **dict(zip(named, arguments[at:], strict=True)), **resources)
+
+    return call
+
+
+def _is_positional(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _resource_type(annotation: object, where: str, name: str) -> type:

@@ -78,12 +78,15 @@ class Task(Generic[P, R]):
         queue: str | None = None,
         priority: int = 0,
     ) -> None:
-        if not callable(function) or inspect.isclass(function):
+        if not inspect.isroutine(function):
             raise DefinitionError(f"@app.task takes a function, not {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise DefinitionError(f"@app.task takes a function, and {function!r} is a generator: return a list instead")
         self.fn = function
         self.name = check_name(function.__qualname__.replace(".<locals>", "") if name is None else name)
         self.is_async = inspect.iscoroutinefunction(function)
         self.signature = Signature(function, self.name, skip=self.skipped)
+        self.call = self.signature.call
         self.resources: tuple[tuple[str, type], ...] = self.signature.resources
         self.retry = retry or RetryPolicy()
         self.timeout_seconds = None if timeout is None else seconds(timeout, name="timeout")
@@ -119,6 +122,8 @@ class Task(Generic[P, R]):
             raise DefinitionError(f"{self.name} is async and runs on the event loop; executor={chosen!r} is for `def`")
         if not self.is_async and chosen == "loop":
             raise DefinitionError(f"{self.name} is a plain function and would block the event loop; use 'thread'")
+        if chosen == "process" and self.resources:
+            raise DefinitionError(f"{self.name} runs in another process, where the worker's resources are not")
         if chosen == "process" and "<locals>" in self.fn.__qualname__:
             raise DefinitionError(f"{self.name} runs in another process, so it must be importable: move it to a module")
         return chosen
@@ -139,7 +144,7 @@ class Task(Generic[P, R]):
 
     async def _run_plainly(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.is_async:
-            return await self.fn(*args, **kwargs)  # type: ignore[misc,no-any-return]
+            return await self.fn(*args, **kwargs)  # type: ignore[no-any-return]
         return await asyncio.to_thread(contain, self.fn, *args, **kwargs)  # type: ignore[arg-type]
 
     def options(self, **options: Any) -> FunctionStarter[P, R]:
@@ -185,7 +190,7 @@ def call_by_name(facts: Facts, module: str, qualname: str, text: str) -> str:
         found = getattr(found, part)
     task: Task[..., Any] = found
     CURRENT_CALL.set(CurrentElsewhere(facts))  # each call of a process sets its own
-    value = contain(task.fn, *task.signature.decode(text))
+    value = contain(task.call, *task.signature.decode(text))
     return task.signature.result.encode(value, max_bytes=task.payload_limit)
 
 

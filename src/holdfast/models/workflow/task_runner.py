@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextvars import copy_context
 from typing import Any, Final
 
@@ -152,7 +152,7 @@ class _TaskRun:
             if task.is_plain and STEPS.tracer is None:  # as `run_attempt` does, with three coroutines less
                 context = copy_context()
                 context.run(CURRENT_CALL.set, self._current())
-                function: Callable[..., Any] = task.fn
+                function = task.call
                 value = await InContext(context, context.run(function, *task.signature.decode(text)))
                 raw, _ = task.signature.result.write(value, max_bytes=task.payload_limit)
                 return raw.decode()

@@ -58,7 +58,7 @@ class Transaction(Task[P, R], Generic[P, R]):
             wanted = "an `async def` (it gets an asyncpg connection)" if is_async else "a `def` (sqlite3, in a thread)"
             raise WrongStoreError(f"the transaction {self.name} must be {wanted} to run on {engine.store.url}")
         arguments = self.signature.decode(text)
-        function: Callable[..., Any] = self.fn
+        function = self.call
 
         async def run_async(connection: Any) -> str:
             token = CURRENT_CALL.set(call)

@@ -1,0 +1,104 @@
+"""Every way in which a function may take its input: by position, by keyword alone, before and behind resources."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, RetryPolicy, resource
+from holdfast.core.errors import DefinitionError, InvalidArgumentError
+from tests.models.workflow.kit import Rig
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+class Pool:
+    name = "pool"
+
+
+@pytest.mark.parametrize("queue", [None, "far"], ids=["inline", "remote"])
+async def test_parameters_that_are_given_by_keyword_alone(rig: Rig, queue: str | None) -> None:
+    @rig.app.task(queue=queue, retry=ONCE)
+    async def add(first: int, *, second: int, third: int = 3) -> list[int]:
+        return [first, second, third]
+
+    @rig.app.task(queue=queue, retry=ONCE)
+    def subtract(*, first: int, second: int = 1) -> int:
+        return first - second
+
+    @rig.app.workflow
+    async def child(ctx: Context, /, *, number: int) -> int:
+        return number
+
+    @rig.app.workflow
+    async def work(ctx: Context, first: int, /, second: int, *, third: int) -> list[Any]:
+        return [await add(first, second=second), await subtract(first=third), await child(number=8), third]
+
+    await rig.make_worker(warm_most=0)
+    handle = await work.start(1, 2, third=4)
+    assert await rig.result(handle) == [[1, 2, 3], 3, 8, 4]
+    with pytest.raises(InvalidArgumentError, match="third"):
+        await work.start(1, 2)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("place", ["last", "between", "keyword"])
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_a_resource_may_stand_anywhere(rig: Rig, place: str, is_async: bool) -> None:
+    async def last(first: int, second: int = 2, pool: Pool = resource()) -> list[Any]:  # noqa: B008
+        return [first, second, pool.name]
+
+    async def between(first: int, pool: Pool = resource(), second: int = 2) -> list[Any]:  # noqa: B008
+        return [first, second, pool.name]
+
+    async def keyword(first: int, *, pool: Pool = resource(), second: int = 2) -> list[Any]:  # noqa: B008
+        return [first, second, pool.name]
+
+    def plain_last(first: int, second: int = 2, pool: Pool = resource()) -> list[Any]:  # noqa: B008
+        return [first, second, pool.name]
+
+    def plain_between(first: int, pool: Pool = resource(), second: int = 2) -> list[Any]:  # noqa: B008
+        return [first, second, pool.name]
+
+    def plain_keyword(first: int, *, pool: Pool = resource(), second: int = 2) -> list[Any]:  # noqa: B008
+        return [first, second, pool.name]
+
+    chosen: Any = locals()[place if is_async else f"plain_{place}"]
+    task = rig.app.task(retry=ONCE)(chosen)
+
+    @rig.app.lifespan
+    async def pools() -> AsyncIterator[Pool]:
+        yield Pool()
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[Any]:
+        return [await task(1), await task(1, second=5)]
+
+    assert await rig.result(await work.start()) == [[1, 2, "pool"], [1, 5, "pool"]]
+
+
+def test_what_is_no_function_of_one_answer_is_refused() -> None:
+    class Adder:
+        def __call__(self, number: int) -> int:
+            return number
+
+    def many() -> Iterator[int]:
+        yield 1
+
+    async def many_async() -> AsyncIterator[int]:
+        yield 1
+
+    untyped: Any = App("refused", store="unused.db")
+    for bad in (Adder(), many, many_async):
+        with pytest.raises(DefinitionError, match="takes a function"):
+            untyped.task(name="bad")(bad)
+
+
+def with_pool(number: int, pool: Pool = resource()) -> int:  # noqa: B008
+    return number
+
+
+def test_a_process_has_no_resources_of_its_worker() -> None:
+    with pytest.raises(DefinitionError, match="in another process, where"):
+        App("refused", store="unused.db").task(executor="process")(with_pool)
