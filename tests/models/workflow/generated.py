@@ -35,7 +35,7 @@ CALLS = ("inline", "flaky", "fail", "remote", "remote_flaky", "child", "machine"
 WAITS = (*CALLS, "sleep", "signal")
 # Threads only one at a time: which of two ends first is up to the machine.
 PLAIN = (*WAITS, "thread", "deadline", "random", "uuid", "now", "patched", "publish")
-GROUPS = ("all", "any", "join", "quorum", "leave", "drop", "behind")
+GROUPS = ("all", "any", "join", "quorum", "leave", "drop", "behind", "late", "limited")
 QUEUES = ["default", "remote"]
 
 Choose = Callable[[int], int]  # a number from 0 below the one given
@@ -60,17 +60,18 @@ class DeclinedError(Exception):
 
 def draw_program(choose: Choose, depth: int = 2, most: int = 5) -> Program:
     ops = [_draw_op(choose, depth) for _ in range(1 + choose(most))]
-    kinds = [kind for kind in PLAIN if kind not in ("signal", "deadline")]  # clean-up cannot wait for signals (B2)
-    clean_up = [Op(kinds[choose(len(kinds))], choose(4)) for _ in range(choose(3))]
-    return Program(ops, [op if op.kind != "child" else Op("remote", op.number) for op in clean_up])
+    return Program(ops, [_draw_op(choose, 0, is_clean_up=True) for _ in range(choose(3))])
 
 
-def _draw_op(choose: Choose, depth: int) -> Op:
+def _draw_op(choose: Choose, depth: int, *, is_clean_up: bool = False) -> Op:
+    """Clean-up cannot wait for signals (B2); but for `rest`, whatever the cancel found open."""
     if choose(3) == 0:
         kind = GROUPS[choose(len(GROUPS))]
-        kinds = WAITS if kind in ("all", "any", "behind") else CALLS
+        kinds = WAITS if kind in ("all", "any", "behind") and not is_clean_up else CALLS
         return Op(kind, choose(3), [_draw_plain(choose, kinds, depth) for _ in range(1 + choose(3))])
-    return _draw_plain(choose, PLAIN, depth)
+    if not is_clean_up:
+        return _draw_plain(choose, PLAIN, depth)
+    return _draw_plain(choose, (*(kind for kind in PLAIN if kind not in ("signal", "deadline")), "rest"), depth)
 
 
 def _draw_plain(choose: Choose, kinds: tuple[str, ...], depth: int) -> Op:
@@ -158,8 +159,10 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
                 return ctx.signal(NAMES[op.number % 2], int)
         raise AssertionError(op.kind)
 
-    async def one(ctx: Context, op: Op) -> Any:
+    async def one(ctx: Context, op: Op, begun: list[Any]) -> Any:
         match op.kind:
+            case "rest":
+                return [await _outcome(promise) for promise in begun]
             case "deadline":
                 try:
                     return await ctx.signal(NAMES[op.number % 2], int, timeout=op.number)
@@ -176,42 +179,56 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
             case "publish":
                 return ctx.publish("stage", op.number)
             case "all":
-                return await ctx.all(*[call(ctx, member) for member in op.ops])
+                return await ctx.all(*[begin(ctx, member, begun) for member in op.ops])
             case "any":
-                return _shown(await ctx.any(*[call(ctx, member) for member in op.ops]))
+                return _shown(await ctx.any(*[begin(ctx, member, begun) for member in op.ops]))
             case "behind":
-                behind = [call(ctx, member) for member in op.ops]
+                behind = [begin(ctx, member, begun) for member in op.ops]
                 return [ctx.random(), *[await member for member in behind]]
-            case "join" | "quorum" | "leave" | "drop":
-                return await joined(ctx, op)
-        return await call(ctx, op)
+            case "join" | "quorum" | "leave" | "drop" | "late" | "limited":
+                return await joined(ctx, op, begun)
+        return await begin(ctx, op, begun)
 
-    async def joined(ctx: Context, op: Op) -> list[Any]:
+    def begin(ctx: Context, op: Op, begun: list[Any]) -> Any:
+        promise = call(ctx, op)
+        if op.kind != "signal":
+            begun.append(promise)
+        return promise
+
+    async def joined(ctx: Context, op: Op, begun: list[Any]) -> list[Any]:
         taken: list[Any] = []
-        async with ctx.join_set(cancel_rest=op.kind == "drop") as jobs:
-            for member in op.ops:
-                jobs.submit(call(ctx, member))
-            if op.kind == "join":
+        members: list[Any] = []
+        async with ctx.join_set(cancel_rest=op.kind in ("drop", "late")) as jobs:
+            members += [jobs.submit(begin(ctx, member, begun)) for member in op.ops]
+            if op.kind == "limited":
+                try:
+                    taken.append(_shown(await jobs.next(timeout=op.number)))
+                except TimeoutError:
+                    taken.append("timeout")
+            elif op.kind == "join":
                 taken += [_shown(done) async for done in jobs]
             elif op.kind == "quorum":
                 taken += [_shown(done) for done in await jobs.first(1 + op.number % len(op.ops))]
             elif op.number:
                 taken.append(_shown(await jobs.next()))
+        if op.kind == "late":  # the rest was cancelled, wherever it stood
+            taken += [await _outcome(member) for member in members]
         return taken
 
     @app.workflow(name="generated")
     async def generated(ctx: Context, program: Program) -> list[Any]:
         results: list[Any] = []
+        begun: list[Any] = []
         try:
             for op in program.ops:
                 try:
-                    results.append(await one(ctx, op))
+                    results.append(await one(ctx, op, begun))
                 except (TaskFailed, DeclinedError) as error:
                     results.append(f"{type(error).__name__}: {error}")
         except Cancelled:
             for op in program.clean_up:
                 try:
-                    results.append(await one(ctx, op))
+                    results.append(await one(ctx, op, begun))
                 except (TaskFailed, DeclinedError) as error:
                     results.append(f"{type(error).__name__}: {error}")
             ctx.publish("cleaned", results)
@@ -219,6 +236,13 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
         return results
 
     return generated
+
+
+async def _outcome(promise: Any) -> Any:
+    try:
+        return await promise
+    except (TaskFailed, DeclinedError) as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _shown(done: Completed[Any]) -> Any:

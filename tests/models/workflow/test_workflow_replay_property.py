@@ -29,6 +29,9 @@ EXAMPLES = {"sqlite": 60, "postgres": 6}
 ROUNDS = 60
 # Asleep with nothing else to come, and while a call that was left waits for its next attempt, before the sleep is over.
 SLEEPS = Program([Op("sleep", 2), Op("any", 0, [Op("flaky", 3), Op("sleep", 1)]), Op("sleep", 3), Op("remote", 1)])
+# Calls that were cancelled before they began, and are awaited; and one that a cancel finds between two attempts.
+LATE = Program([Op("late", 0, [Op("inline", 1), Op("remote", 1)])])
+REST = Program([Op("any", 0, [Op("flaky", 3), Op("sleep", 3)])], [Op("rest")])
 TIMES = ("fire_at", "time", "retry_at")
 
 
@@ -127,6 +130,8 @@ def test_every_way_of_going_on_writes_the_same_journal(
 
         @settings(max_examples=EXAMPLES[backend], deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @example(program=SLEEPS, cancel_at=None)
+        @example(program=LATE, cancel_at=None)
+        @example(program=REST, cancel_at=0)
         @given(program=programs(), cancel_at=st.none() | st.integers(0, 4))
         def compare(program: Program, cancel_at: int | None) -> None:
             warm = runner.run(play(stores, program, "warm", cancel_at))
