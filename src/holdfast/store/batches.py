@@ -132,6 +132,7 @@ class BatchView(Struct, frozen=True, kw_only=True):
     head: int  # the lowest seq that is not committed
     counters: Counters
     updated_at: datetime
+    has_ended: bool  # the run's own row: whatever is open here, nobody works on it any more
 
     @property
     def committed(self) -> int:

@@ -221,8 +221,8 @@ class Feeder:
             view = fed.view
             if fed.accepted:
                 self.view = view
-            elif view is None or view.closed or view.latched:
-                self.is_done = True  # all of it arrived, it was cancelled, or its intake was closed by somebody else
+            elif view is None or view.closed or view.latched or view.has_ended:
+                self.is_done = True  # all of it arrived, it was cancelled or failed, or somebody closed its intake
             else:
                 # The reply of this very feed was lost, or another process feeds the same run.
                 self.rewind()
@@ -255,8 +255,8 @@ class Feeder:
                 self.view = view = await store.batch_status(promise)
             except StoreUnavailableError:
                 continue
-            if view is None or view.latched:
-                self.is_done = True
+            if view is None or view.latched or view.has_ended:
+                self.is_done = True  # no room comes any more
                 return
             few = view.taken - view.head <= self._batch.window // 2
             if few and view.open_bytes <= self._batch.window_bytes // 2:

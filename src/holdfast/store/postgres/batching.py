@@ -84,6 +84,7 @@ class Batching(Work):
                 row["retries"],
             ),
             updated_at=row["updated_at"],
+            has_ended=row["has_ended"],
         )
 
     async def batch_chunks(self, promise: bytes, start: int, limit: int, which: Which = "") -> list[ChunkView]:

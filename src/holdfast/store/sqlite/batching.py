@@ -141,6 +141,7 @@ def view(db: sqlite3.Connection, promise: bytes) -> BatchView | None:
         head=row[7],
         counters=Counters(*row[8:15]),
         updated_at=to_datetime(row[15]),
+        has_ended=bool(row[16]),
     )
 
 

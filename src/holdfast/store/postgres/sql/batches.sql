@@ -49,7 +49,8 @@ update {schema}.chunks set results = null where run_id = $1 and first = any ($2:
 select id, ended_at is not null as has_ended from {schema}.executions where promise = $1 for update
 
 -- name: batch_view
-select b.* from {schema}.executions e join {schema}.batches b on b.id = e.id where e.promise = $1
+select b.*, e.ended_at is not null as has_ended
+from {schema}.executions e join {schema}.batches b on b.id = e.id where e.promise = $1
 
 -- The chunk that holds a seq begins at or before it.
 -- name: batch_chunks

@@ -42,7 +42,7 @@ select id, ended_at is not null from executions where promise = ?;
 
 -- name: batch_view
 select b.taken, b.closed, b.latched, b.expected, b.progress, b.digest, b.open_bytes, b.head, b.dispatched, b.in_flight,
-  b.succeeded, b.skipped, b.failed, b.cancelled, b.retries, b.updated_at
+  b.succeeded, b.skipped, b.failed, b.cancelled, b.retries, b.updated_at, e.ended_at is not null
 from executions e join batches b on b.id = e.id where e.promise = ?;
 
 -- The chunk that holds a seq begins at or before it.

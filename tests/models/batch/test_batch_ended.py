@@ -1,0 +1,47 @@
+"""Runs and chunks that were ended as they stood: who feeds, reads or waits for them does not do so for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from holdfast import Status
+from tests.engine.rig import Rig
+from tests.models.batch.kit import until
+
+
+async def end_by_force(rig: Rig, promise: bytes) -> None:
+    assert await (await rig.store()).cancel([promise], force=True) == [Status.CANCELLED]
+
+
+async def test_a_feed_that_waits_for_room_ends_with_its_run(rig: Rig) -> None:
+    @rig.app.batch(chunk=5, window=10)
+    async def work(number: int) -> None: ...
+
+    run = await work.start(range(1000))
+    await end_by_force(rig, run.id.to_bytes())
+    await run.fed()
+    assert (await run.status()).taken < 1000
+
+
+async def test_what_is_fed_to_a_run_that_has_ended_is_offered_once(rig: Rig) -> None:
+    @rig.app.batch
+    async def work(number: int) -> None: ...
+
+    has_ended = asyncio.Event()
+
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        await has_ended.wait()
+        yield 2
+
+    run = await work.start(source())
+
+    async def has_taken_one() -> bool:
+        return (await run.status()).taken == 1
+
+    await until(has_taken_one)
+    await end_by_force(rig, run.id.to_bytes())
+    has_ended.set()
+    await run.fed()
+    assert await has_taken_one()
