@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
+
 from holdfast import Status
+from holdfast.core.errors import NotFoundError
+from holdfast.store.values import Retention
 from tests.engine.rig import Rig
 from tests.models.batch.kit import until
 
@@ -45,3 +49,18 @@ async def test_what_is_fed_to_a_run_that_has_ended_is_offered_once(rig: Rig) -> 
     has_ended.set()
     await run.fed()
     assert await has_taken_one()
+
+
+async def test_a_reader_hears_that_the_run_was_deleted_under_it(rig: Rig) -> None:
+    @rig.app.batch(chunk=2)
+    async def work(number: int) -> None: ...
+
+    run = await work.start(range(100))
+    await rig.run()
+    await rig.advance(100)
+    items = run.committed()
+    seen = [(await anext(items)).seq]
+    await (await rig.store()).purge(Retention(age_seconds=10), 1000)
+    with pytest.raises(NotFoundError, match="retention"):
+        seen.extend([item.seq async for item in items])
+    assert seen == [0]

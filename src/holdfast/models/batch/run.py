@@ -121,11 +121,16 @@ class BatchRun(Generic[R]):
             view = await store.batch_status(promise)
             head = 0 if view is None else view.head
             while at < head:
-                for chunk in await store.batch_chunks(promise, at, CHUNKS_A_READ, "whole"):
+                found = await store.batch_chunks(promise, at, CHUNKS_A_READ, "whole")
+                if not found:
+                    break  # its retention is over: the next look says so
+                for chunk in found:
                     for item in items_of(chunk, at, head, self._value_type):
                         yield item
                     at = max(at, min(head, chunk.stop))
                 pause = LOOK_SECONDS
+            if at < head:
+                continue
             if row.status in (Status.FAILED, Status.STRANDED):
                 await self.handle.result()  # raises; should it have been resumed meanwhile, waits for the rest
                 continue
