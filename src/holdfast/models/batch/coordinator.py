@@ -21,6 +21,7 @@ from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
 from holdfast.models.batch.chunk_items import ChunkState
 from holdfast.models.batch.definition import CHUNK_KIND, KIND, Batch, BatchRegistry, BatchResult
+from holdfast.models.batch.orphans import close_items, end_stranded, ended_chunks
 from holdfast.models.batch.packing import cancelled
 from holdfast.models.batch.sinks import SINK_ITEMS, call_sink, read_run, sink_work
 from holdfast.models.batch.sources import source_of
@@ -36,14 +37,12 @@ from holdfast.store.batches import (
     TakeIn,
 )
 from holdfast.store.effects import AdvanceExecution, ConsumeSignals, Effect, SpawnExecutions
-from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, NewExecution, Receipt
+from holdfast.store.values import ExecutionClaim, NewExecution, Receipt
 
 CHUNKS_A_COMMIT: Final = 64
 READ_ITEMS: Final = 10_000
 LANE_CHUNKS: Final = 500
 SINK_RETRY: Final = RetryPolicy()
-
-_child_end = msgspec.json.Decoder(ChildEnd).decode
 
 
 class RunRunner:
@@ -84,6 +83,7 @@ class _Coordinator:
         self._promise = claim.promise
         self._id = PromiseId.from_bytes(claim.promise)
         self._read: tuple[int, ...] = tuple(signal.id for signal in claim.inbox)
+        self._orphans = [first for first, _ in ended_chunks(claim, Status.CANCELLED)]
         self._source = source_of(batch, read_spec(claim.state), engine.store)
 
     async def go(self) -> None:
@@ -112,6 +112,10 @@ class _Coordinator:
         else:
             more = await self._intake_and_dispatch(view, effects)
             is_closed |= any(isinstance(effect, TakeIn) and effect.closes for effect in effects)
+        for first in self._orphans:
+            if (closing := await close_items(self._store, self._promise, first)) is not None:
+                effects.append(closing)
+                more = True
         if view is not None:
             ready = await self._ready(view.head)
             if ready > view.head and self._batch.sink is not None:
@@ -135,7 +139,7 @@ class _Coordinator:
         consumed = [ConsumeSignals(self._read)] if self._read else []
         receipt = await self._engine.commit(self._claim, advance, *consumed, *effects)
         if receipt.applied:
-            self._read = ()
+            self._read, self._orphans = (), []
         return receipt
 
     # ------------------------------------------------------------------ intake and dispatch
@@ -241,7 +245,7 @@ class _Coordinator:
             delay=decision.delay_seconds,
             error=encode_error(error),
         )
-        await self._commit(again, [])
+        await self._engine.commit(self._claim, again)  # what it has read was not acted on, and stays in the inbox
 
     # ------------------------------------------------------------------ ends
 
@@ -286,19 +290,16 @@ class _Coordinator:
             found = await self._store.batch_chunks(self._promise, at, LANE_CHUNKS)
             live = [chunk for chunk in found if chunk.is_dispatched and chunk.ended < chunk.count]
             reason = self._claim.cancel_reason
-            await self._store.cancel([self._id.child(chunk.first).to_bytes() for chunk in live], reason=reason)
+            asked = [self._id.child(chunk.first).to_bytes() for chunk in live]
+            await end_stranded(self._store, asked, await self._store.cancel(asked, reason=reason), reason)
             if len(found) < LANE_CHUNKS:
                 return
             at = found[-1].stop
 
     def _broken_chunk(self) -> str | None:
         """The error of a chunk that hard-failed (ruling D10)."""
-        for signal in self._claim.inbox:
-            if signal.kind == CHILD:
-                end = _child_end(signal.payload)
-                if end.status is Status.FAILED:
-                    return bytes(end.error).decode()
-        return None
+        broken = ended_chunks(self._claim, Status.FAILED)
+        return bytes(broken[0][1].error).decode() if broken else None
 
     async def _hard_fail(self, error: str) -> None:
         """Dispatch and commit stop; nothing committed is undone (ruling D10)."""
