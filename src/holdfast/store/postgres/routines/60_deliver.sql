@@ -10,8 +10,8 @@ declare
   v_now timestamptz := {schema}.clock();
   v_locked bigint[];
   v_delivered int[];
-  v_signal bigint;
   v_hook bigint;
+  v record;
 begin
   v_locked := array(
     select id from {schema}.executions where promise = any (p_target) order by id for update
@@ -59,22 +59,22 @@ begin
     returning e.status = 'runnable' and not e.paused as is_due
   )
   select coalesce(bool_or(is_due), false) into woke from woken;
-  -- A signal of a job goes to the hook that waits for its name, to the one that has waited longest.
-  for v_signal, v_hook in
-    select s.id, h.id from unnest(p_target, p_name, p_dedup) with ordinality as g(target, name, dedup, ord)
+  -- A signal of a job goes to the hook that waits for its name, to the one that has waited longest. One after the other,
+  -- each in a statement of its own: what was given to one hook, or has woken since, does not count for the next signal.
+  for v in
+    select s.id, s.name, j.id as job from unnest(p_target, p_dedup) with ordinality as g(target, dedup, ord)
     join {schema}.executions j on j.promise = g.target and j.kind = 'flow'
     join {schema}.signals s on s.target_id = j.id and s.dedup_key = g.dedup
-    cross join lateral (
-      select m.id from {schema}.executions m
-      where m.parent_id = j.id and m.kind = 'message' and m.status = 'awaiting_signal' and g.name = any (m.awaits)
-      order by m.id limit 1
-    ) h
     where g.ord = any (v_delivered) order by g.ord
   loop
     update {schema}.executions set status = 'runnable', eligible_at = v_now, wake_at = null, updated_at = v_now
-      where id = v_hook and status = 'awaiting_signal';
-    if found then
-      perform {schema}.route_signal_1(v_signal, v_hook);
+      where id = (
+        select m.id from {schema}.executions m
+        where m.parent_id = v.job and m.kind = 'message' and m.status = 'awaiting_signal' and v.name = any (m.awaits)
+        order by m.id limit 1 for update)
+      returning id into v_hook;
+    if v_hook is not null then
+      perform {schema}.route_signal_1(v.id, v_hook);
       woke := true;
     end if;
   end loop;
