@@ -61,6 +61,7 @@ begin
   select coalesce(bool_or(is_due), false) into woke from woken;
   -- A signal of a job goes to the hook that waits for its name, to the one that has waited longest. One after the other,
   -- each in a statement of its own: what was given to one hook, or has woken since, does not count for the next signal.
+  -- By when they were published: a row that its parent's child took over is older than what it stands for now.
   for v in
     select s.id, s.name, j.id as job from unnest(p_target, p_dedup) with ordinality as g(target, dedup, ord)
     join {schema}.executions j on j.promise = g.target and j.kind = 'flow'
@@ -71,7 +72,7 @@ begin
       where id = (
         select m.id from {schema}.executions m
         where m.parent_id = v.job and m.kind = 'message' and m.status = 'awaiting_signal' and v.name = any (m.awaits)
-        order by m.id limit 1 for update)
+        order by m.inserted_at, m.id limit 1 for update)
       returning id into v_hook;
     if v_hook is not null then
       perform {schema}.route_signal_1(v.id, v_hook);

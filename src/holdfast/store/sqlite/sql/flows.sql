@@ -86,11 +86,12 @@ select target_id, dedup_key from signals where id = ? and dedup_key is not null;
 -- name: flow_signal_move
 update signals set target_id = ?, dedup_key = null where id = ?;
 
+-- By when they were published: a row that its parent's child took over is older than what it stands for now.
 -- name: flow_hook
 select e.id from executions e
 where e.parent_id = ? and e.kind = 'message' and e.status = 'awaiting_signal'
   and exists (select 1 from json_each(e.awaits) a where a.value = ?)
-order by e.id limit 1;
+order by e.inserted_at, e.id limit 1;
 
 -- name: flow_messages
 select id, status, partition_key, parent_id, parent_round, reports, cleans_up, cancel_requested
