@@ -119,3 +119,40 @@ async def test_a_crash_at_any_commit_of_a_cancel_reaches_the_sub_flow(stores: St
     report = await crash_everywhere(app, scenario, stores=stores, settings=WorkerSettings(), points=points)
     assert report.died_at["flush.after"] == report.reached["flush.after"]
     assert report.died_at["cancel.after"] == report.reached["cancel.after"] == 2
+
+
+async def test_a_flow_that_ends_in_itself_can_be_started(rig: Rig) -> None:
+    """What it answers is known when it has: its annotation would be its own."""
+    flow = rig.app.flow("countdown")
+
+    @flow.activity
+    async def step(n: int) -> int:
+        return n - 1
+
+    flow.subflow(flow, after=step, when=lambda n: n > 0, name="again")
+    handle = await flow.start(3)
+    await rig.run()
+    assert await handle.status() is Status.DONE
+    assert await audit_flows(await rig.store()) == []
+
+
+async def test_two_flows_that_end_in_each_other_can_be_started(rig: Rig) -> None:
+    ran: list[str] = []
+    ping, pong = rig.app.flow("ping"), rig.app.flow("pong")
+
+    @ping.activity
+    async def to(n: int) -> int:
+        ran.append("to")
+        return n - 1
+
+    @pong.activity
+    async def fro(n: int) -> int:
+        ran.append("fro")
+        return n - 1
+
+    ping.subflow(pong, after=to, when=lambda n: n > 0)
+    pong.subflow(ping, after=fro, when=lambda n: n > 0)
+    handle = await ping.start(4)
+    await rig.run()
+    assert await handle.result() is None
+    assert ran == ["to", "fro", "to", "fro"]

@@ -305,11 +305,19 @@ class Flow:
     @property
     def result_annotation(self) -> Any:
         """Of a flow with one leaf: what that answers, or None if it may be left out; of others: a mapping by name."""
+        return self._annotation_within(())
+
+    def _annotation_within(self, asking: tuple[Flow, ...]) -> Any:
+        """Of one that ends in a job of its own, whether or not through others, nothing is known."""
         leaves = self.graph.leaves
         if len(leaves) != 1:
             return dict[str, Any]
-        found = leaves[0].result_annotation
-        if self.graph.is_certain(leaves[0]):
+        (leaf,) = leaves
+        if leaf.subflow is None:
+            found = leaf.result_annotation
+        else:
+            found = Any if self in asking else leaf.subflow._annotation_within((*asking, self))
+        if self.graph.is_certain(leaf):
             return found
         return Any if found is Any else found | None if isinstance(found, type) else Any
 
