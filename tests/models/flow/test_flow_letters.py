@@ -178,3 +178,11 @@ def _room() -> Any:
     from holdfast.store.values import QueueRoom
 
     return QueueRoom("default", 5)
+
+
+async def test_a_cancel_answers_with_what_became_of_the_job(rig: Rig) -> None:
+    """Its letters are dropped with it, so that it is no longer stranded."""
+    handle = await stranded_at_ceiling(rig)
+    assert await handle.cancel() is Status.DELEGATED
+    await rig.run()
+    assert await handle.status() is Status.CANCELLED

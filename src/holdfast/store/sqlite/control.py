@@ -32,8 +32,9 @@ def cancel(
     if cascade:
         rows = {row[0]: row for row in tx.db.execute(SQL["cancel_tree"], (json_ids(rows),)).fetchall()}
     rows |= flowing.messages_of(tx, rows)
-    became = _request(tx, sorted(rows.values()), reason)
-    return [None if row is None else became.get(row[0], STATUS[row[1]]) for row in found]
+    _request(tx, sorted(rows.values()), reason)
+    now = [tx.db.execute(SQL["control_find"], (promise,)).fetchone() for promise in promises]
+    return [None if row is None else STATUS[row[1]] for row in now]
 
 
 def expire(tx: Tx, limit: int) -> int:
@@ -44,9 +45,8 @@ def expire(tx: Tx, limit: int) -> int:
     return len(due)
 
 
-def _request(tx: Tx, rows: Sequence[Row], reason: str | None) -> dict[int, Status]:
-    """End what nobody holds, ask the holders of the rest; the statuses that changed."""
-    became: dict[int, Status] = {}
+def _request(tx: Tx, rows: Sequence[Row], reason: str | None) -> None:
+    """End what nobody holds, ask the holders of the rest."""
     asked: list[int] = []
     ended: list[Row] = []
     for values in rows:
@@ -55,7 +55,6 @@ def _request(tx: Tx, rows: Sequence[Row], reason: str | None) -> dict[int, Statu
             continue
         if status not in _ASKED and not cleans_up:
             ended.append(values)
-            became[row] = Status.CANCELLED
             continue
         asked.append(row)
         if status is Status.EXECUTING:
@@ -63,10 +62,8 @@ def _request(tx: Tx, rows: Sequence[Row], reason: str | None) -> dict[int, Statu
         elif status in _WOKEN and not was_requested:
             tx.db.execute(SQL["cancel_wake"], (tx.now, row))
             tx.work = True
-            became[row] = Status.RUNNABLE
     tx.db.executemany(SQL["cancel_ask"], [(reason, tx.now, row) for row in asked])
     _end(tx, ended, reason)
-    return became
 
 
 def _end(tx: Tx, rows: Sequence[Row], reason: str | None) -> None:
