@@ -513,6 +513,16 @@ async def test_a_paused_job_waits_with_its_messages(rig: Rig) -> None:
     assert ran["ship"] == 1
 
 
+async def test_a_pause_does_not_hold_up_a_job_that_is_being_cancelled(rig: Rig) -> None:
+    """Nor what it published after it was asked: a cancel goes before a pause, whichever came first."""
+    handle = await declare_order(rig.app, Counter()).start(Order(1))
+    await handle.cancel()
+    await rig.once()
+    await handle.pause()
+    await rig.run()
+    assert await handle.status() is Status.CANCELLED
+
+
 async def test_a_key_is_one_job(rig: Rig) -> None:
     order = declare_order(rig.app, Counter())
     first = await order.options(key="order-17", queue="default", priority=3).start(Order(1))

@@ -88,7 +88,7 @@ def pause(tx: Tx, promise: bytes, paused: bool) -> bool:
         if row[2] is not None:
             keys.settle(tx, row[2])
         tx.work |= not paused
-    elif flowing.pause(tx, row[0], paused):
+    elif flowing.pause(tx, row[0], paused and not row[7]):  # what a cancelled job published since is not asked itself
         tx.work |= not paused
     return True
 

@@ -86,16 +86,17 @@ declare
   v_id bigint;
   v_key text;
   v_runnable boolean;
+  v_paused boolean;
 begin
   update {schema}.executions
     set paused = p_paused and not cancel_requested, key_blocked = false, updated_at = v_now
     where promise = p_promise and status not in ('done', 'failed', 'cancelled')
-    returning id, partition_key, status = 'runnable' into v_id, v_key, v_runnable;
+    returning id, partition_key, status = 'runnable', paused into v_id, v_key, v_runnable, v_paused;
   if v_id is null then
     return false;
   end if;
-  -- The messages of a job wait with it.
-  update {schema}.executions set paused = p_paused and not cancel_requested, updated_at = v_now
+  -- The messages of a job wait with it; what a cancelled one has published since is not asked itself.
+  update {schema}.executions set paused = v_paused and not cancel_requested, updated_at = v_now
     where parent_id = v_id and kind = 'message';
   v_runnable := v_runnable or found;
   if v_runnable and p_paused and v_key is not null then
