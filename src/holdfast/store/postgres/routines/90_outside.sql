@@ -71,6 +71,9 @@ begin
   -- With their parents, whose barriers may open; all in the order of ids.
   perform from {schema}.executions where id = any (v_ids || array(
     select parent_id from {schema}.executions where id = any (v_ids))) order by id for update;
+  -- What a paused job published while its row was waited for: nobody picks it, so that its lock is free.
+  update {schema}.executions set paused = false
+  where parent_id = any (v_ids) and kind = 'message' and paused and id <> all (v_ids);
   perform {schema}.request_cancel_1(v_ids, p_reason, {schema}.clock());
   return array(
     select e.status::text from unnest(p_promises) with ordinality g(promise, ord)

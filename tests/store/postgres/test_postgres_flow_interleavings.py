@@ -1,0 +1,28 @@
+"""What a flow's commits and the calls of people do to each other, one of them held open at the moment that matters."""
+
+from __future__ import annotations
+
+from tests.store.postgres.conftest import Connect, Connection
+from tests.store.postgres.held import flush_in, while_held
+from tests.store.test_store_flow import HANDLERS, message
+
+from holdfast.core.status import Status
+from holdfast.store.effects import AdvanceExecution, Commit
+from holdfast.store.flows import FLOW, OpenJob
+from holdfast.store.postgres import PostgresStore
+from holdfast.testing.hand import Hand, row
+
+
+async def test_a_cancel_frees_what_a_paused_job_published_while_it_was_waited_for(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """The message is not there yet when the cancel looks for those of the job; paused, it would never close it."""
+    await hand.insert(row("job", kind=FLOW))
+    (job,) = await hand.pick(handlers=HANDLERS)
+    assert await ledger.pause(job.promise, True)
+    published = message(job.promise, 0)
+    begin = AdvanceExecution(status=Status.DELEGATED)
+    await flush_in(held, ledger, hand.name, Commit(job, (begin, OpenJob((published,)))))
+    assert await while_held(await connect(), held, ledger.cancel([job.promise])) == [Status.DELEGATED]
+    (claim,) = await hand.pick(handlers=HANDLERS)
+    assert claim.promise == published.promise
