@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tests.store.postgres.conftest import Connect, Connection
 from tests.store.postgres.held import flush_in, while_held
-from tests.store.test_store_flow import HANDLERS, message
+from tests.store.test_store_flow import HANDLERS, STAY, message, opened
 
+from holdfast.core.collation import CHILDREN_SPAWNED
 from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, Commit
-from holdfast.store.flows import FLOW, OpenJob
+from holdfast.store.flows import FLOW, Collate, OpenJob, Settle
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.hand import Hand, row
 
@@ -26,3 +27,20 @@ async def test_a_cancel_frees_what_a_paused_job_published_while_it_was_waited_fo
     assert await while_held(await connect(), held, ledger.cancel([job.promise])) == [Status.DELEGATED]
     (claim,) = await hand.pick(handlers=HANDLERS)
     assert claim.promise == published.promise
+
+
+async def test_a_resume_frees_what_a_paused_job_publishes_in_that_moment(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """Step 2 has read that the job is paused, and commits after the resume began: its child must not stay paused."""
+    job, (parent,) = await opened(hand, 1)
+    assert await ledger.pause(job, True)
+    mark = CHILDREN_SPAWNED.weight
+    child = message(job, 7)
+    step = Collate(
+        activity="a", dimension="", guid=b"g", mark=mark, guid_add=mark, settle=Settle((child,)), acknowledge=True
+    )
+    await flush_in(held, ledger, hand.name, Commit(parent, (STAY, step)))
+    assert await while_held(await connect(), held, ledger.pause(job, False))
+    (claim,) = await hand.pick(handlers=HANDLERS)
+    assert claim.promise == child.promise

@@ -12,8 +12,11 @@
 create or replace function {schema}.flow_lock_1(p_id bigint[], p_jobs bigint[], p_ending bigint[]) returns void
 language plpgsql as $$
 begin
+  -- A paused job is locked by all that publish for it: whoever lets it go on waits for them, and frees what they made.
   perform from {schema}.executions where id = any (
-    p_id || p_jobs || array(select parent_id from {schema}.executions where id = any (p_ending))
+    p_id || p_jobs || array(select parent_id from {schema}.executions where id = any (p_ending)) || array(
+      select j.id from {schema}.executions m join {schema}.executions j on j.id = m.parent_id and j.paused
+      where m.id = any (p_id) and m.kind = 'message')
   ) order by id for update;
 end $$;
 
@@ -243,7 +246,9 @@ begin
       where e.promise = p_promise[o] and e.kind = 'message' and e.step = 'leg2' and p_first_step[o] = 'leg1';
     end if;
     woke := true;
-    v_paused := array(select e.id from {schema}.executions e where e.paused and e.id = any (v_parents));
+    -- One that was paused only since the locks were taken, and is held by others, is left for them.
+    v_paused := array(
+      select e.id from {schema}.executions e where e.paused and e.id = any (v_parents) for update skip locked);
     if v_paused <> '{}' then
       -- Messages of a paused job wait with it.
       update {schema}.executions m set paused = true
@@ -386,7 +391,8 @@ declare
   v record;
   w record;
 begin
-  if p_jobs <> '{}' then
+  if p_jobs <> '{}' or p_child_ord <> '{}' and exists (
+    select from {schema}.executions j where j.id = any (p_job) and j.paused) then
     perform {schema}.flow_lock_1(p_own_id, p_jobs, p_ending);
   end if;
   select * into v from {schema}.flush_plain_1(
