@@ -106,6 +106,18 @@ async def test_the_end_of_a_child_holds_no_parent_while_it_waits_for_a_row_befor
     assert (await hand.view("parent")).status is Status.RUNNABLE
 
 
+async def test_a_cascade_reaches_the_children_whose_spawning_it_waited_for(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """They are not there yet when it looks for descendants, and are before it has the lock of their parent."""
+    parent = await hand.take(row("parent"))
+    spawn = SpawnExecutions(child_rows(parent, 2))
+    await flush_in(held, ledger, hand.name, Commit(parent, (wait_children(), spawn)))
+    await while_held(await connect(), held, ledger.cancel([parent.promise], cascade=True))
+    family = [await hand.view("parent"), *await ledger.children(parent.promise)]
+    assert [view.status for view in family] == [Status.CANCELLED] * 3
+
+
 # ---------------------------------------------------------------------- leases (ruling E1, E15)
 
 

@@ -58,6 +58,7 @@ create or replace function {schema}.cancel_1(p_promises bytea[], p_low bytea[], 
 returns text[] language plpgsql as $$
 declare
   v_ids bigint[];
+  v_more bigint[];
 begin
   v_ids := array(
     select id from {schema}.executions where promise = any (p_promises)
@@ -71,9 +72,19 @@ begin
   -- With their parents, whose barriers may open; all in the order of ids.
   perform from {schema}.executions where id = any (v_ids || array(
     select parent_id from {schema}.executions where id = any (v_ids))) order by id for update;
-  -- What a paused job published while its row was waited for: nobody picks it, so that its lock is free.
-  update {schema}.executions set paused = false
-  where parent_id = any (v_ids) and kind = 'message' and paused and id <> all (v_ids);
+  -- And what they spawned or published while their rows were waited for. It is younger, so that the order of ids holds;
+  -- what they spawn from now on is none of this: a workflow cleans up with it.
+  loop
+    v_more := array(
+      (select e.id from unnest(p_low, p_high) r(low, high)
+        join {schema}.executions e on e.promise >= r.low and e.promise < r.high
+      union
+      select m.id from {schema}.executions m where m.parent_id = any (v_ids) and m.kind = 'message')
+      except select unnest(v_ids));
+    exit when v_more = '{}';
+    perform from {schema}.executions where id = any (v_more) order by id for update;
+    v_ids := v_ids || v_more;
+  end loop;
   perform {schema}.request_cancel_1(v_ids, p_reason, {schema}.clock());
   return array(
     select e.status::text from unnest(p_promises) with ordinality g(promise, ord)
