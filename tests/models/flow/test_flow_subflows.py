@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from io import BytesIO
 
 import pytest
 
@@ -10,9 +11,13 @@ from holdfast import App, ErrorRecord, Flow, FlowJob, PromiseId, Status
 from holdfast.core.errors import ExecutionFailedError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.models.flow.audit import audit_flows
+from holdfast.models.flow.reading import read_job
 from holdfast.store.values import ExecutionFilter, ExecutionView
 from holdfast.testing.crash import Simulation, crash_everywhere
 from holdfast.testing.stores import Stores
+from holdfast.transfer.exporting import export
+from holdfast.transfer.importing import check
+from holdfast.verify.auditor import audit
 from tests.engine.rig import Rig
 
 
@@ -156,3 +161,31 @@ async def test_two_flows_that_end_in_each_other_can_be_started(rig: Rig) -> None
     await rig.run()
     assert await handle.result() is None
     assert ran == ["to", "fro", "to", "fro"]
+
+
+async def test_a_job_that_goes_on_after_its_sub_flow_is_sound_and_can_be_moved(rig: Rig) -> None:
+    """The job of the sub-flow is the child of the message that waited for it, not of one that came after."""
+    inner, outer = rig.app.flow("inner"), rig.app.flow("outer")
+
+    @inner.activity
+    async def work(n: int) -> int:
+        return n
+
+    @outer.activity
+    async def begin(n: int) -> int:
+        return n
+
+    @outer.hook(after=outer.subflow(inner, after=begin), signal="later")
+    async def later(n: int, by: int) -> int:
+        return n + by
+
+    handle = await outer.start(1)
+    await rig.run()
+    store = await rig.store()
+    job = await read_job(store, handle.id.to_bytes())
+    assert job is not None
+    assert [message.activity for message in job.messages] == ["later"]
+    assert (await audit(store))[0] == []
+    lines: list[bytes] = []
+    await export(store, lines.append, version="test")
+    assert check(BytesIO(b"".join(lines)), "the export").faults == []

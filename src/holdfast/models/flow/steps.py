@@ -11,6 +11,7 @@ from holdfast.core.codec import encode_error
 from holdfast.core.collation import CHILDREN_SPAWNED, COMPLETION_DONE, WORK_DONE, Step
 from holdfast.core.errors import HoldfastError, StoreError
 from holdfast.core.status import Status
+from holdfast.models.flow.activity import NodeKind
 from holdfast.models.flow.attempts import Attempts
 from holdfast.models.flow.delivery import stay
 from holdfast.models.flow.ending import end_of, job_ending, wanted_answers
@@ -118,6 +119,8 @@ class Steps(Attempts):
         """Whether the first child may run here and now, in this message's row: no insert, no pick, no delete."""
         claim = self._claim
         if not letters or letters[0].row.queue != claim.queue:
+            return False
+        if self._node.kind is NodeKind.SUBFLOW:  # the job that it waited for is a child of this row, and of no other
             return False
         return self._engine.may_keep(claim, self._hops, self._began)
 
