@@ -19,6 +19,7 @@ from holdfast import (
     Completed,
     Context,
     Done,
+    ErrorRecord,
     Handle,
     HoldfastError,
     JoinSet,
@@ -27,10 +28,12 @@ from holdfast import (
     Outcome,
     Promise,
     RetryPolicy,
+    TaskFailed,
     Workflow,
     current,
     step,
 )
+from holdfast.errors import ExecutionFailedError
 
 app = App("orders", store="orders.db")
 
@@ -136,7 +139,11 @@ async def checkout(ctx: Context, order: Order, urgent: bool = False) -> Receipt:
     ctx.log("%s is done", order.number)
     ctx.publish("stage", "charged")
     ctx.set_attributes(customer="c-1", total=3)
-    return await charge(order)
+    try:
+        return await charge(order)
+    except TaskFailed as failed:
+        assert_type(failed.record, ErrorRecord)
+        raise
 
 
 async def uses() -> None:
@@ -146,6 +153,7 @@ async def uses() -> None:
     assert_type(handle, Handle[Receipt])
     assert_type(await handle.result(), Receipt)
     assert_type(await handle.result(Order), Order)
+    assert_type(ExecutionFailedError("it failed").record, ErrorRecord | None)
     assert_type(await checkout.options(key="o-1", delay=60).start(Order("1")), Handle[Receipt])
     assert_type(await checkout.start_many([Order("1")]), list[Handle[Receipt] | Collision])
     assert_type(await app.results([handle]), list[Receipt])

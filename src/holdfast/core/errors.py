@@ -6,6 +6,11 @@ they derive from `BaseException` and live beside the code that raises them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.core.error_record import ErrorRecord
+
 
 class HoldfastError(Exception):
     """The root of everything Holdfast raises on purpose."""
@@ -74,7 +79,7 @@ class SignalRefusedError(HoldfastError):
 class ExecutionEndedError(HoldfastError):
     """There is no result: the execution ended otherwise. `record` is the error that the ledger holds, if any."""
 
-    def __init__(self, message: str, record: object = None) -> None:
+    def __init__(self, message: str, record: ErrorRecord | None = None) -> None:
         super().__init__(message)
         self.record = record
 
@@ -179,7 +184,7 @@ class CallNotAllowedError(HoldfastError):
 class TaskFailed(HoldfastError):  # noqa: N818  (the name users know; see `raises=` of a task)
     """A call failed for good. `record` is what the journal holds: kind, type, message, fields."""
 
-    def __init__(self, message: str, record: object = None) -> None:
+    def __init__(self, message: str, record: ErrorRecord) -> None:
         super().__init__(message)
         self.record = record
 

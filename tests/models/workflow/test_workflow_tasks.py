@@ -155,12 +155,12 @@ async def test_an_error_named_in_raises_arrives_as_itself(rig: Rig, queue: str |
         try:
             await charge("other")
         except TaskFailed as error:
-            seen.append(getattr(error.record, "type", ""))
+            seen += [error.record.type, error.record.args, "charge" in error.record.traceback[-1]]
         return seen
 
     handle = await work.start()
     await rig.make_worker(warm_most=0)
-    assert await rig.result(handle) == [51, "no funds", True, "KeyError"]
+    assert await rig.result(handle) == [51, "no funds", True, "KeyError", ["other"], True]
 
 
 @PLACES

@@ -73,7 +73,7 @@ def exception_of(failure: Failure, raises: tuple[type[BaseException], ...], call
                 known = _fields_of(failure)
                 record = ErrorRecord(type=failure.type, message=failure.message, args=known.args, fields=known.fields)
                 return rebuild_error(record, cls)
-    return _TYPES.get(failure.kind, TaskFailed)(f"{call} failed: {failure.type}: {failure.message}", failure)
+    return _TYPES.get(failure.kind, TaskFailed)(f"{call} failed: {failure.type}: {failure.message}", record_of(failure))
 
 
 def _fields_of(failure: Failure) -> _Fields:
