@@ -374,7 +374,7 @@ async def test_results_of_many_end_with_their_timeout_and_leave_the_executions_a
 ) -> None:
     started = [await machine.start("later"), await machine.start("now")]
     await rig.run()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="not all of the 2 executions have ended within 1ms; they go on"):
         await rig.app.results(started, timeout=0.001)
     assert await started[0].status() is Status.RUNNABLE
 
@@ -419,7 +419,8 @@ async def test_a_result_that_is_none_is_an_error_that_says_why(
 async def test_a_timeout_leaves_the_execution_alone(rig: Rig, machine: type[Machine[str]]) -> None:
     handle = await machine.start("later")
     await rig.run()
-    with pytest.raises(TimeoutError):
+    late = rf"{handle.label} has not ended within 1ms and goes on; `holdfast show {handle.id.short}` says where"
+    with pytest.raises(TimeoutError, match=late):
         await handle.result(timeout=0.001)
     assert await handle.status() is Status.RUNNABLE
     await rig.advance(1000)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.durations import Duration, seconds
+from holdfast.core.durations import Duration, format_duration, seconds
 from holdfast.core.errors import HoldfastError, InvalidArgumentError
 from holdfast.core.status import Status
 from holdfast.models.connection import Connection
@@ -20,9 +20,17 @@ async def gather_results(
     for handle in handles:
         _check(connection, handle)
     results = await connection.results()
-    async with asyncio.timeout(None if timeout is None else seconds(timeout, name="timeout")):
-        promises = [handle._promise or (await handle.resolve()).to_bytes() for handle in handles]
-        endings = await results.wait_all(promises, until_failure=not return_exceptions)
+    limit = None if timeout is None else seconds(timeout, name="timeout")
+    try:
+        async with asyncio.timeout(limit):
+            promises = [handle._promise or (await handle.resolve()).to_bytes() for handle in handles]
+            endings = await results.wait_all(promises, until_failure=not return_exceptions)
+    except TimeoutError:
+        if limit is None:
+            raise
+        raise TimeoutError(
+            f"not all of the {len(handles)} executions have ended within {format_duration(limit)}; they go on"
+        ) from None
     if not return_exceptions:
         for promise, ending in endings.items():
             if ending.status is not Status.DONE:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 from msgspec import Struct
 
 from holdfast.core.codec import ErrorRecord, codec_for, decode_error
-from holdfast.core.durations import Duration, seconds
+from holdfast.core.durations import Duration, format_duration, seconds
 from holdfast.core.errors import (
     ExecutionCancelledError,
     ExecutionFailedError,
@@ -136,8 +136,11 @@ class Handle(Generic[ResultT]):
                 results.give_up(promise, future)
                 raise
         else:
-            async with asyncio.timeout(seconds(timeout, name="timeout")):
-                ending = await results.wait(promise)
+            try:
+                async with asyncio.timeout(seconds(timeout, name="timeout")):
+                    ending = await results.wait(promise)
+            except TimeoutError:
+                raise self._late(timeout) from None
         if ending.status is not Status.DONE:
             raise self._failure_of(ending)
         return self._result_of(ending, as_type)
@@ -227,7 +230,7 @@ class Handle(Generic[ResultT]):
     async def fork(self, at: int) -> Handle[ResultT]:
         """A new execution with this one's past up to and including the event `at`; this one is left as it is.
 
-        Calls that are open there begin anew in the fork. For workflows; `holdfast show` lists their events.
+        Calls that are open there begin anew in the fork. For workflows; `holdfast history` lists their events.
         """
         view = await self.describe()
         store = await self._connection.store()
@@ -271,8 +274,18 @@ class Handle(Generic[ResultT]):
         text = (await self.describe()).error
         return None if text is None else decode_error(text)
 
+    def _late(self, timeout: Duration) -> TimeoutError:
+        within = format_duration(seconds(timeout, name="timeout"))
+        return TimeoutError(
+            f"{self.label} has not ended within {within} and goes on; "
+            f"`holdfast show {self.id.short}` says where it stands"
+        )
+
     def _unknown(self) -> NotFoundError:
-        return NotFoundError(f"there is no execution {self.label}; it may have been deleted by retention")
+        return NotFoundError(
+            f"there is no execution {self.label}; it may have been deleted by retention, or never started: "
+            "check its name and key"
+        )
 
 
 def new_signal(target: bytes, name: str, payload: object, dedup_key: str | None, limit: int) -> NewSignal:
