@@ -188,12 +188,12 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         (tmp_path / block.file_name).write_text(block.text)
     place, look, work, look_again, send, kill, work_again, place_again = shell(TUTORIAL)
     placing = Program(place, tmp_path)
-    run = placing.line_with("started fulfil/").split("/")[1].strip()
+    placing.line_with("started fulfil/")
     assert "runnable" in in_pipe([*HOLDFAST, *shlex.split(look)[1:]], folder=tmp_path).out
     first = Program(work, tmp_path)
     while "awaiting_promise" not in (listed := in_pipe([*HOLDFAST, *shlex.split(look_again)[1:]], folder=tmp_path).out):
         assert "fulfil" in listed
-    assert in_pipe([*HOLDFAST, *shlex.split(send.replace("ID", run))[1:]], folder=tmp_path).code == 0
+    assert in_pipe([*HOLDFAST, *shlex.split(send)[1:]], folder=tmp_path).code == 0
     first.line_with("order 17 is paid by card")
     before = [first.line_with("is packed") for _ in range(3)]
     assert kill.startswith("pkill -9 ")

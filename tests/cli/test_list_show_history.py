@@ -196,8 +196,18 @@ def test_an_ambiguous_prefix_is_exit_code_3_and_names_the_candidates(holdfast: C
 
 
 @pytest.mark.parametrize("given", ["abc", "not-an-id", "Order/", "12345678.x"])
-def test_what_cannot_be_an_id_is_wrong_use(in_process: Call, given: str) -> None:
+def test_what_is_neither_id_nor_key_is_exit_code_3(in_process: Call, given: str) -> None:
     in_process("migrate")
     ran = in_process("show", given)
-    assert ran.code == 2
+    assert ran.code == 3
+    assert f"no execution has the key {given!r}, and it is no id" in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_a_key_names_an_execution_and_is_shown(holdfast: Call, orders: Shop) -> None:
+    key = f"order of {orders.queue}"
+    orders.start("done", key=key)
+    for given in (key, f"Order/{key}"):
+        ran = holdfast("show", given)
+        assert (ran.code, ran.err) == (0, "")
+        assert ["key", *key.split()] in [line.split() for line in ran.out.splitlines()]

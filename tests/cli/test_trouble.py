@@ -169,7 +169,7 @@ def test_an_unknown_id_is_told(in_process: Call, twins: str, words: list[str]) -
         assert (ran.code, ran.out) == (3, ""), wrong
         assert f"no execution has the id {wrong}" in ran.err
     short = in_process(*("ab" if word == "abcd" else word for word in words), "--database", twins)
-    assert (short.code, "too short for an id" in short.err) == (2, True)
+    assert (short.code, "no execution has the key 'ab', and it is no id" in short.err) == (3, True)
 
 
 @pytest.mark.parametrize("words", [words for words in WITH_ID if words[0] not in ("retry", "fork", "tail")], ids=_named)

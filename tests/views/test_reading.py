@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import App, Context, PromiseId, Status
-from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.journal.events import InvokeScheduled
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store.base import Store
@@ -105,12 +105,6 @@ async def test_the_overview_is_the_ledger_at_a_glance(shop: Shop) -> None:
     assert (overview.workers, overview.workers_expired) == (1, 0)
     assert [queue.name for queue in overview.queues] == ["default"]
     same(overview)
-
-
-async def test_what_is_not_there_is_said(shop: Shop) -> None:
-    for text in (PromiseId.of("order", "other"), "ffff0000ffff"):
-        with pytest.raises(NotFoundError):
-            await reading.find(shop.store, text)
 
 
 @pytest.mark.parametrize(

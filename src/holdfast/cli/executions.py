@@ -78,7 +78,7 @@ def list_command(
 @id_argument
 @shared
 def show_command(call: Invocation, execution: str) -> None:
-    """Show one execution: ID is its id, or any prefix of it that fits no other."""
+    """Show one execution: ID is its id, any prefix of it that fits no other, or its key."""
 
     async def read(ledger: Ledger) -> tuple[ExecutionView, list[Signal], list[ExecutionView], datetime]:
         handle = await ledger.find(execution)
@@ -162,6 +162,7 @@ def _facts(view: ExecutionView) -> list[tuple[str, Value]]:
     awaits = ", ".join(view.awaits) if view.awaits and view.status is Status.AWAITING_SIGNAL else None
     return [
         ("id", str(shapes.id_of(view))),
+        ("key", view.idempotency_key),
         ("kind", f"{view.kind}, version {view.version}"),
         ("status", view.status),
         ("paused", "yes" if view.paused else None),

@@ -1,4 +1,4 @@
-"""An id on the command line: any unambiguous prefix, completed by the shell from the ledger."""
+"""An id on the command line: any unambiguous prefix, or a key; ids are completed by the shell from the ledger."""
 
 from __future__ import annotations
 

@@ -20,9 +20,11 @@ from holdfast.cli.exits import CommandError, Exit, one_line, redacted_url
 from holdfast.cli.output import Output
 from holdfast.core.clock import to_datetime
 from holdfast.core.errors import ConfigurationError
+from holdfast.core.identity import PromiseId
 from holdfast.models.handle import Handle
 from holdfast.store import store_from_url
 from holdfast.store.base import Store
+from holdfast.views import finding
 
 APP_NAME: Final = "holdfast-cli"
 
@@ -39,10 +41,9 @@ class Ledger:
     now: datetime
 
     async def find(self, text: str) -> Handle[Any]:
-        """The execution that an id, or any unambiguous prefix of one, names."""
-        handle = self.app.handle(text)
-        await handle.resolve()
-        return handle
+        """The execution that an id, any unambiguous prefix of one, or a key names."""
+        view = await finding.find(self.store, text)
+        return Handle(self.app._connection, PromiseId.from_bytes(view.promise), name=view.name)
 
 
 @dataclass(slots=True)

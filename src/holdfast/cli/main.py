@@ -82,8 +82,9 @@ class LazyGroup(click.Group):
 def holdfast() -> None:
     """Durable execution: look at a ledger, steer what is in it, and work on it.
 
-    An ID is `Name/4f7a9c21`, or any prefix of its digits that fits only one execution. Exit codes: 0 done, 1 could
-    not be done, 2 wrong use, 3 no such id or ambiguous, 4 the ledger cannot be used.
+    An ID is `Name/4f7a9c21`, or any prefix of its digits that fits only one execution, or the key it was started with
+    (`order-17`, `Name/order-17`). Exit codes: 0 done, 1 could not be done, 2 wrong use, 3 no such id or ambiguous,
+    4 the ledger cannot be used.
     """
 
 

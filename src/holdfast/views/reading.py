@@ -1,6 +1,6 @@
 """Reading the shapes from a store; every function is one or a few indexed reads.
 
-An execution is named by its id, by any unambiguous prefix of one, or by `name/prefix`, as people type it.
+An execution is named as people type it: see `finding`.
 """
 
 from __future__ import annotations
@@ -8,30 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.clock import to_datetime
-from holdfast.core.errors import NotFoundError
-from holdfast.core.identity import IdQuery, PromiseId, resolve
+from holdfast.core.identity import PromiseId
 from holdfast.core.journal.local_ids import events_of
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.sampling import Sample
-from holdfast.store.values import ExecutionFilter, ExecutionView, QueueStats
+from holdfast.store.values import ExecutionFilter, QueueStats
 from holdfast.store.watching import Tally
 from holdfast.views import shapes
+from holdfast.views.finding import find
 
 PAGE_MAX = 1_000
 LOOKED_AT = 50_000  # rows for one page, of what no index finds: some hundredths of a second
-
-
-async def find(store: Store, text: str | PromiseId) -> ExecutionView:
-    """The one execution that this names; `NotFoundError` or `AmbiguousIdError` otherwise."""
-    if isinstance(text, PromiseId):
-        view = await store.get(text.to_bytes())
-        if view is None:
-            raise NotFoundError(f"there is no execution {text.short}; it may have been deleted by retention")
-        return view
-    query = IdQuery.parse(text)
-    found = {PromiseId.from_bytes(view.promise): view for view in await store.find(query)}
-    return found[resolve(query, [(promise, view.name) for promise, view in found.items()])]
 
 
 async def executions(

@@ -26,7 +26,7 @@ IdPrefix: TypeAlias = Annotated[
     Meta(
         pattern=r"^[0-9a-fA-F]{4,64}(\.[0-9]{1,9})*$",
         max_length=400,
-        description="An id, or any prefix of one (at least four digits) that fits no other execution",
+        description="An id, any prefix of one (at least four digits) that fits no other execution, or a key",
     ),
 ]
 

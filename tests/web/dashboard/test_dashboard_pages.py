@@ -71,6 +71,8 @@ async def test_an_execution_is_found_by_a_prefix_and_shows_its_life(shop: Shop, 
     await shop.work()
     moved = await pages.get(f"/executions/{order.id.short}")
     assert moved.headers["location"] == f"/executions/{order.id}"
+    searched = await pages.get("/executions", params={"q": "k-1"})
+    assert searched.headers["location"] == f"/executions/{order.id}"
     text = await shown(pages, f"/executions/{order.id}")
     for wanted in ("charge", "ship", "Send signal", "k-1", "InvokeCompleted", "Fork after this"):
         assert wanted in text, wanted

@@ -6,7 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from holdfast.views import reading
+from holdfast.views import finding
 from holdfast.web.requests import StreamQuery
 from holdfast.web.security import Role
 from holdfast.web.streams import is_finished, stream_response
@@ -28,7 +28,7 @@ async def ledger_events(call: Call) -> Response:
 
 
 async def execution_events(call: Call) -> Response:
-    view = await reading.find(call.store, call.part("id"))
+    view = await finding.find(call.store, call.part("id"))
     after = call.request.headers.get("last-event-id") or None
     if is_finished(view, after):
         return Response(status_code=204)

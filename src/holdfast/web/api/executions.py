@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from holdfast.core.journal.events import Event
 from holdfast.core.journal.local_ids import events_of
 from holdfast.store.values import ExecutionFilter
-from holdfast.views import reading, shapes
+from holdfast.views import finding, reading, shapes
 from holdfast.web.requests import JournalQuery, ListQuery, PageQuery, attributes_of
 from holdfast.web.security import Role
 from holdfast.web.table import Call, on_executions
@@ -66,7 +66,7 @@ async def show(call: Call) -> shapes.Details:
 
 async def journal(call: Call) -> dict[str, Any]:
     query: JournalQuery = call.query
-    view = await reading.find(call.store, call.part("id"))
+    view = await finding.find(call.store, call.part("id"))
     names, first = _names(view), query.after + 1
     events: list[Event] = []
     if view.journal_length > first:
@@ -82,12 +82,12 @@ async def history(call: Call) -> shapes.History:
 
 async def children(call: Call) -> shapes.ExecutionPage:
     query: PageQuery = call.query
-    view = await reading.find(call.store, call.part("id"))
+    view = await finding.find(call.store, call.part("id"))
     return await reading.executions(call.store, ExecutionFilter(parent=view.promise), query.cursor, query.limit)
 
 
 async def inbox(call: Call) -> Inbox:
-    view = await reading.find(call.store, call.part("id"))
+    view = await finding.find(call.store, call.part("id"))
     return Inbox(**_names(view), inbox=[shapes.signal(found) for found in await call.store.inbox(view.promise)])
 
 

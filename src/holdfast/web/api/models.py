@@ -12,7 +12,7 @@ from holdfast.core.errors import NotFoundError
 from holdfast.models.batch.status import BatchStatus, find_head, rate_of, status_of
 from holdfast.models.flow.letters import DeadLetter
 from holdfast.models.flow.reading import JobState, read_job
-from holdfast.views import reading, shapes
+from holdfast.views import finding, shapes
 from holdfast.web.problems import Problem
 from holdfast.web.requests import LettersQuery
 from holdfast.web.security import Role
@@ -67,7 +67,7 @@ def _letter(item: DeadLetter) -> Letter:
 
 
 async def retry_letter(call: Call) -> LetterDone:
-    id = shapes.id_of(await reading.find(call.store, call.part("id")))
+    id = shapes.id_of(await finding.find(call.store, call.part("id")))
     try:
         await call.app.dead_letters.retry(id)
     except ValueError as error:  # its counter is full
@@ -76,13 +76,13 @@ async def retry_letter(call: Call) -> LetterDone:
 
 
 async def drop_letter(call: Call) -> LetterDone:
-    id = shapes.id_of(await reading.find(call.store, call.part("id")))
+    id = shapes.id_of(await finding.find(call.store, call.part("id")))
     await call.app.dead_letters.drop(id)
     return LetterDone(id=str(id))
 
 
 async def job(call: Call) -> JobState:
-    view = await reading.find(call.store, call.part("id"))
+    view = await finding.find(call.store, call.part("id"))
     found = await read_job(call.store, view.promise) if view.kind == "flow" else None
     if found is None:
         raise NotFoundError(f"{shapes.label_of(view)} is a {view.kind}, not a flow")
@@ -90,7 +90,7 @@ async def job(call: Call) -> JobState:
 
 
 async def batch(call: Call) -> BatchStatus:
-    view = await reading.find(call.store, call.part("id"))
+    view = await finding.find(call.store, call.part("id"))
     if view.kind != "batch":
         raise NotFoundError(f"{shapes.label_of(view)} is a {view.kind}, not a batch")
     run = await call.store.batch_status(view.promise)

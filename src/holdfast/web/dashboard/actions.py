@@ -16,7 +16,7 @@ from holdfast.models.batch.run import BatchRun
 from holdfast.models.handle import Handle
 from holdfast.models.options import check_limits, check_queue
 from holdfast.store.values import Delivery, QueueChange
-from holdfast.views import reading
+from holdfast.views import finding
 from holdfast.web.dashboard.notices import Notice
 from holdfast.web.dashboard.render import Page
 
@@ -35,7 +35,7 @@ def field(form: FormData, name: str) -> str:
 
 async def on_execution(page: Page, form: FormData) -> Response:
     """`/executions/{id}/{action}`."""
-    view = await reading.find(page.store, page.request.path_params["id"])
+    view = await finding.find(page.store, page.request.path_params["id"])
     promise = PromiseId.from_bytes(view.promise)
     handle = page.site.app.handle(promise)
     here = f"/executions/{promise}"
@@ -89,7 +89,7 @@ async def _steer_batch(run: BatchRun[object], action: str, here: str) -> Respons
 
 async def on_letter(page: Page, form: FormData) -> Response:
     """`/executions/{id}/letters/{action}`: a dead letter of a flow's job is tried again, or given up."""
-    view = await reading.find(page.store, page.request.path_params["id"])
+    view = await finding.find(page.store, page.request.path_params["id"])
     here = f"/executions/{PromiseId.from_bytes(view.promise)}"
     try:
         message = PromiseId.parse(field(form, "message")).to_bytes()

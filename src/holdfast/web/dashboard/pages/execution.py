@@ -13,7 +13,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Event, InvokeScheduled
 from holdfast.core.status import Status
 from holdfast.store.values import SIGNAL, ExecutionFilter, ExecutionView
-from holdfast.views import reading, shapes
+from holdfast.views import finding, reading, shapes
 from holdfast.views.machine_graph import step_graph
 from holdfast.views.timeline import Timeline, journal_timeline
 from holdfast.views.timeline_steps import row_timeline, steps_timeline, task_timeline
@@ -45,7 +45,7 @@ class EventLine(Struct, frozen=True):
 
 async def execution(page: Page) -> Response:
     asked = page.request.path_params["id"]
-    view = await reading.find(page.store, asked)
+    view = await finding.find(page.store, asked)
     found = shapes.id_of(view)
     if asked != str(found):
         return RedirectResponse(f"/executions/{found}", 307)

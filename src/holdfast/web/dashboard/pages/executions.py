@@ -9,10 +9,9 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.core.errors import HoldfastError, InvalidArgumentError
-from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.values import ExecutionFilter
-from holdfast.views import dead_letters, reading, shapes
+from holdfast.views import dead_letters, finding, reading, shapes
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
@@ -37,7 +36,6 @@ GROUPS: Final[dict[str, tuple[Status, ...]]] = {
     "cancelled": (Status.CANCELLED,),
 }
 ONLY_FAILED: Final = ExecutionFilter(statuses=(Status.FAILED,))
-_ID = re.compile(r"(?:[A-Za-z_][\w.:-]*/)?[0-9a-fA-F]{4,64}(?:\.[0-9]+)*")
 _ATTRIBUTE = re.compile(r"([^\s=]+)=(\"[^\"]*\"|\S+)")
 
 
@@ -48,8 +46,8 @@ async def executions(page: Page) -> Response:
     found: list[shapes.Summary] = []
     cursor: str | None = None
     try:
-        if search and _ID.fullmatch(search):
-            views = await page.store.find(IdQuery.parse(search), 50)
+        if search and not _ATTRIBUTE.search(search):
+            views = await finding.meant(page.store, search, PAGE_SIZE)
             if len(views) == 1:
                 return RedirectResponse(f"/executions/{shapes.id_of(views[0])}", 303)
             found = [shapes.summary(view) for view in views]
