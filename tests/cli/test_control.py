@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from tests.cli.conftest import Call, Shop
@@ -14,6 +16,15 @@ def test_signal_wakes_the_execution_that_awaits_it(holdfast: Call, orders: Shop)
     assert orders.show(waiting)["inbox"] == [{"name": "paid", "payload": {"amount": 5}}]
     orders.work()
     assert orders.show(waiting)["result"] == {"wish": "wait", "signals": ["paid"]}
+
+
+def test_a_payload_is_read_from_standard_input(
+    in_process: Call, orders: Shop, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (waiting,) = orders.start("wait")
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"amount": 5}\n'))
+    assert in_process("signal", waiting, "paid", "-", "--database", database).code == 0
+    assert orders.show(waiting)["inbox"] == [{"name": "paid", "payload": {"amount": 5}}]
 
 
 def test_signal_without_a_payload_carries_null(holdfast: Call, orders: Shop) -> None:

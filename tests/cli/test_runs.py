@@ -31,6 +31,19 @@ def parsed(ran: Ran, shape: type[T], *, code: int = 0, text: str | None = None) 
     return value
 
 
+def test_a_long_value_is_whole_in_a_pipe_and_cut_in_a_terminal(
+    desk: Desk, holdfast: Call, holdfast_in_terminal: Call
+) -> None:
+    run, note = desk.start("pay", 5), "long " * 40
+    assert holdfast("signal", run, "approval", f'"{note}"').code == 0
+    desk.work()
+    for command in ("history", "tail"):
+        assert f'approval "{note}"\n' in holdfast(command, run).out
+    screen = holdfast_in_terminal("history", run).plain
+    assert "..." in screen
+    assert 0 < screen.count("long") < 40
+
+
 def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
     desk.register()
     given = ("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--key", desk.queue)

@@ -29,10 +29,20 @@ def test_a_schedule_is_listed_and_steered(in_process: Call, database: str) -> No
         assert ran.code == 0, ran.err
         return ran.out
 
-    assert f"{name}  '0 6 * * *' Europe/Berlin  starts work-{name}  next " in call()
+    def line(*arguments: str) -> list[str]:
+        header, *lines = call(*arguments).splitlines()
+        assert header.split() == ["SCHEDULE", "STATE", "WHEN", "TIMEZONE", "NEXT", "LAST", "STARTS"]
+        (found,) = [line.split() for line in lines if line.startswith(name)]
+        return found
+
+    start, end = [name, "open", "0", "6", "*", "*", "*", "Europe/Berlin"], ["-", f"work-{name}"]
+    listed = line()
+    assert (listed[:8], listed[9:]) == (start, end)
+    assert listed[8].endswith(":00:00.000Z")
+    assert line("list") == listed
     assert call("pause", name) == f"{name} is paused\n"
-    (line,) = [line for line in call().splitlines() if line.startswith(name)]
-    assert line.endswith("paused")
+    assert line()[1] == "paused"
+    assert line()[8] == "-"
     assert call("resume", name) == f"{name} goes on\n"
     assert call("trigger", name).startswith(f"{name} started work-{name}/")
     shape = next(

@@ -39,7 +39,8 @@ def check_command(call: Invocation, target: str | None) -> int:
     else:
         for one in checked:
             if one.verdict == "stranded":
-                call.out.line(f"{one.label} would be stranded: {one.detail}")
+                call.out.line(f"{one.label} would be stranded", "red")
+                call.out.block(one.detail or "")
         call.out.line(
             f"{counted(len(checked), 'workflow')} in flight: {counts['replays']} replay, "
             f"{counts['patched']} are patched, {counts['stranded']} would be stranded"

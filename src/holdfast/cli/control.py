@@ -21,7 +21,10 @@ from holdfast.store.values import Delivery
 @click.option("--dedup-key", metavar="KEY", help="A signal with a key that was seen before is not delivered again.")
 @shared
 def signal_command(call: Invocation, execution: str, name: str, payload: str | None, dedup_key: str | None) -> None:
-    """Send a signal, durably: it waits in the inbox until the execution reads it."""
+    """Send a signal, durably: it waits in the inbox until the execution reads it.
+
+    Its payload is JSON: text is '"yes"'. `-` reads it from standard input.
+    """
     value = json_value(payload, "the payload")
 
     async def send(ledger: Ledger) -> tuple[str, str, Delivery]:

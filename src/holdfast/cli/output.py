@@ -163,6 +163,8 @@ class Output:
     def _plain(self, grid: Grid) -> None:
         rows = [list(grid.columns), *([_plain_text(value) or "-" for value in row] for row in grid.rows)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(grid.columns))]
+        if grid.columns[-1] not in grid.right:
+            widths[-1] = 0  # nothing is aligned behind it, and a payload may be long
         for row in rows:
             cells = [
                 text.rjust(width) if name in grid.right else text.ljust(width)

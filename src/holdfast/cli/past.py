@@ -53,7 +53,12 @@ def history_command(call: Invocation, execution: str) -> None:
         call.out.json(past)
     elif past.kind == "workflow":
         rows: list[list[Value]] = [
-            [event.sequence, exact(event.timestamp), Cell(_name(event), _style(event)), said(event, past.id)]
+            [
+                event.sequence,
+                exact(event.timestamp),
+                Cell(_name(event), _style(event)),
+                said(event, past.id, _most(call)),
+            ]
             for event in past.events
         ]
         empty = f"{past.label} has no journal yet: no worker has begun it"
@@ -139,7 +144,9 @@ def _standing(view: ExecutionView) -> str:
 
 def _print(call: Invocation, line: TailLine) -> None:
     if isinstance(line.event, e.JournalEvent):
-        call.out.line(f"{exact(line.event.timestamp)}  {_name(line.event)}  {said(line.event, line.id)}".rstrip())
+        call.out.line(
+            f"{exact(line.event.timestamp)}  {_name(line.event)}  {said(line.event, line.id, _most(call))}".rstrip()
+        )
     elif isinstance(line.transition, shapes.TransitionLine):
         step = line.transition
         error = "" if step.error is None else f"  {decode_error(bytes(step.error).decode())}"
@@ -169,33 +176,42 @@ def _style(event: e.Event) -> str:
     return "bold" if isinstance(event, (e.ExecutionStarted, e.ExecutionCompleted, e.ExecutionCancelled)) else ""
 
 
-def said(event: e.Event, execution: str) -> str:
+def _most(call: Invocation) -> int | None:
+    """How much of a value is shown: in a pipe, all of it."""
+    return VALUE_CHARS if call.out.is_terminal else None
+
+
+def said(event: e.Event, execution: str, most: int | None = VALUE_CHARS) -> str:
     """An event in a few words; numbers are those of the operations of this execution."""
+
+    def value(raw: msgspec.Raw) -> str:
+        text = bytes(raw).decode()
+        return text if most is None or len(text) <= most else text[: most - 3] + "..."
 
     def number(promise_id: str) -> str:
         return promise_id.removeprefix(f"{execution}.")
 
     match event:
         case e.ExecutionStarted():
-            return _value(event.input)
+            return value(event.input)
         case e.ExecutionCompleted():
-            return _value(event.result)
+            return value(event.result)
         case e.ExecutionFailed():
             return _failure(event.error)
         case e.CancelRequested() | e.ExecutionCancelled():
             return event.reason
         case e.InvokeScheduled():
-            return f"{number(event.promise_id)} {event.function_name} {_value(event.input)}"
+            return f"{number(event.promise_id)} {event.function_name} {value(event.input)}"
         case e.InvokeStarted():
             return f"{number(event.promise_id)} attempt {event.attempt}"
         case e.InvokeCompleted():
             result = event.result
-            end = _failure(result.error) if isinstance(result, e.Err) else _value(result.value)
+            end = _failure(result.error) if isinstance(result, e.Err) else value(result.value)
             return f"{number(event.promise_id)} {end}"
         case e.InvokeRetrying():
             return f"{number(event.promise_id)} again at {exact(event.retry_at)}: {_failure(event.error)}"
         case e.RandomGenerated():
-            return f"{number(event.promise_id)} {_value(event.value)}"
+            return f"{number(event.promise_id)} {value(event.value)}"
         case e.TimeRecorded():
             return f"{number(event.promise_id)} {exact(event.time)}"
         case e.TimerScheduled():
@@ -204,9 +220,9 @@ def said(event: e.Event, execution: str) -> str:
         case e.TimerFired():
             return number(event.promise_id)
         case e.SignalDelivered():
-            return f"{event.signal_name} {_value(event.payload)}"
+            return f"{event.signal_name} {value(event.payload)}"
         case e.SignalReceived():
-            return f"{number(event.promise_id)} {event.signal_name} {_value(event.payload)}"
+            return f"{number(event.promise_id)} {event.signal_name} {value(event.payload)}"
         case e.ExecutionAwaiting():
             names = {wait.promise_id: wait.signal_name for wait in event.signals}
             waits = (f"{number(one)} ({names[one]})" if one in names else number(one) for one in event.waiting_on)
@@ -216,11 +232,6 @@ def said(event: e.Event, execution: str) -> str:
         case e.JoinSetSubmitted() | e.JoinSetAwaited():
             return f"{number(event.promise_id)} of {number(event.join_set_id)}"
     return ""
-
-
-def _value(raw: msgspec.Raw) -> str:
-    text = bytes(raw).decode()
-    return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 3] + "..."
 
 
 def _failure(failure: e.Failure) -> str:

@@ -1,16 +1,21 @@
-"""`holdfast schedules`: what is started when; pause, resume, trigger and delete."""
+"""`holdfast schedules`: what is started when; list, pause, resume, trigger and delete."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
 
 import click
 import msgspec
 
 from holdfast.cli.invocation import Invocation, Ledger, shared
+from holdfast.cli.output import Cell, Grid, Value
 from holdfast.models.schedule import ScheduleSpec
 from holdfast.store.schedules import Schedule
 from holdfast.views import shapes
+
+COLUMNS: Final = ("SCHEDULE", "STATE", "WHEN", "TIMEZONE", "NEXT", "LAST", "STARTS")
 
 
 @click.group("schedules", invoke_without_command=True)
@@ -18,22 +23,33 @@ from holdfast.views import shapes
 @click.pass_context
 def schedules_group(context: click.Context, call: Invocation) -> None:
     """List schedules, or change one."""
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        _list(call)
 
-    async def read(ledger: Ledger) -> Sequence[Schedule]:
-        return await ledger.app.schedules.list()
 
-    found = call.run(read)
+@schedules_group.command("list")
+@shared
+def list_schedules(call: Invocation) -> None:
+    """List what is started when."""
+    _list(call)
+
+
+def _list(call: Invocation) -> None:
+    async def read(ledger: Ledger) -> tuple[Sequence[Schedule], datetime]:
+        return await ledger.app.schedules.list(), ledger.now
+
+    found, now = call.run(read)
     if call.as_json:
         call.out.json([shapes.schedule(schedule) for schedule in found])
         return
+    rows: list[list[Value]] = []
     for schedule in found:
         spec = msgspec.json.decode(schedule.spec, type=ScheduleSpec)
-        when = "paused" if schedule.paused else f"next {schedule.next_at:%Y-%m-%d %H:%M:%S} UTC"
-        call.out.line(f"{schedule.name}  {spec.cron!r} {spec.timezone}  starts {spec.definition}  {when}")
-    if not found:
-        call.out.line("there are no schedules")
+        state = Cell("paused", "yellow") if schedule.paused else "open"
+        next_at = None if schedule.paused else schedule.next_at
+        name = Cell(schedule.name, "bold")
+        rows.append([name, state, spec.cron, spec.timezone, next_at, schedule.last_at, spec.definition])
+    call.out.grid(Grid(COLUMNS, rows), now=now, empty="there are no schedules")
 
 
 @schedules_group.command("pause")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -55,7 +54,7 @@ def start_command(
     options |= {"attributes": parse_attributes(attributes)} if attributes else {}
     options |= {"delay": parse_duration(delay)} if delay else {}
     options |= {"deadline": parse_duration(deadline)} if deadline else {}
-    parsed = json_value(sys.stdin.read() if value == "-" else value, "the input")
+    parsed = json_value(value, "the input")
 
     async def start(ledger: Ledger) -> Started:
         handle, existing = await ledger.app._start_or_find(name, parsed, **options)

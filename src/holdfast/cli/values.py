@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,11 @@ from holdfast.cli.exits import CommandError, Exit
 
 
 def json_value(text: str | None, what: str) -> Any:
+    """What the JSON says, `-` for standard input; None where nothing was given."""
     if text is None:
         return None
+    if text == "-":
+        text = sys.stdin.read()
     try:
         return json.loads(text)
     except ValueError as error:

@@ -132,6 +132,10 @@ async def test_the_command_exits_with_1_if_any_would_strand(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HOLDFAST_DATABASE", str(stores.path))
     assert await asyncio.to_thread(run, ["check", f"{module}:app"]) == code
-    assert f"1 workflow in flight: {1 - code} replay" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"1 workflow in flight: {1 - code} replay" in told
+    if code:  # the two sides and the line of code, each on a line of its own
+        begins = [" ".join(line.split()[:1]) for line in told.splitlines()[1:6]]
+        assert begins == ["the", "journal:", "code:", "at:", "Nothing"]
     assert await asyncio.to_thread(run, ["check", f"{module}:app", "--json"]) == code
     assert f'"stranded": {code}' in capsys.readouterr().out.replace('":', '": ').replace(":  ", ": ")
