@@ -132,6 +132,7 @@ def test_a_worker_in_a_terminal_drains_on_ctrl_c(database: str, orders: Shop) ->
         ran = terminal.wait()
     assert ran.code == 0
     assert f"working on {orders.queue} of " in ran.plain
+    assert "what the app has on default is left to other workers: see --queue" in ran.plain
     assert "stopped; what was at work is recorded or given back" in ran.plain
 
 

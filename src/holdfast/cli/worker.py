@@ -100,6 +100,9 @@ async def _work(call: Invocation, app: App, settings: WorkerSettings, wanted: Da
         queues = list(settings.queue_limits())
         facts = {"app": app.name, "database": store.url, "queues": queues, "concurrency": settings.concurrency}
         _say(call, "starting", f"working on {', '.join(queues)} of {store.url}; Ctrl-C drains", facts)
+        if not call.as_json and (others := sorted(set(app.queues()) - set(queues))):
+            call.out.line(f"what the app has on {', '.join(others)} is left to other workers: see --queue", "yellow")
+            sys.stdout.flush()
         await worker.run()
         _say(call, "stopped", "stopped; what was at work is recorded or given back", {})
     finally:

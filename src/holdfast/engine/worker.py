@@ -352,7 +352,8 @@ class Worker:
             await self.start()
             await asked.wait()
             asked.clear()
-            log.warning("stopping: %d executions may finish their step; a second signal stops at once", self.active)
+            if self.active:
+                log.warning("stopping: %d executions may finish their step; a second signal stops at once", self.active)
             stopping = asyncio.ensure_future(self.stop())
             second = asyncio.ensure_future(asked.wait())
             await asyncio.wait([stopping, second], return_when=asyncio.FIRST_COMPLETED)
