@@ -1,0 +1,107 @@
+"""Time stands still until a test moves it; on the way everything happens at its own moment."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from holdfast import App, Await, Context, Done, Machine, MachineContext, Outcome, RetryPolicy, current, step
+from holdfast.errors import ExecutionFailedError
+from holdfast.testing.stores import Stores
+from holdfast.testing.virtual import NotEndedError, virtual_time
+
+DAY = timedelta(days=1)
+
+
+async def test_everything_on_the_way_happens_at_its_own_moment(stores: Stores) -> None:
+    app, tried = App("shop"), list[datetime]()
+
+    @app.task(queue="mail", retry=RetryPolicy(max_attempts=3, initial_delay=3600, max_delay=3600, jitter=0))
+    async def mail(to: str) -> int:
+        tried.append(time.now)
+        if current().attempt < 3:
+            raise ConnectionError("busy")
+        return current().attempt
+
+    @app.workflow
+    async def reminder(ctx: Context, to: str) -> list[str]:
+        begun = ctx.now()
+        await ctx.sleep(30 * DAY)
+        attempts = await mail(to)
+        return [str(ctx.now() - begun), str(attempts)]
+
+    async with virtual_time(app, stores=stores) as time:
+        began = time.now
+        handle = await reminder.options(delay=DAY).start("ann")
+        with pytest.raises(NotEndedError, match=r"reminder/\w+ is runnable, and nothing is due at 2030-01-01"):
+            await time.result(handle)
+        await time.advance(40 * DAY)
+        assert await time.result(handle) == ["30 days, 2:00:00", "3"]
+        assert [at - began for at in tried] == [31 * DAY + timedelta(hours=hours) for hours in (0, 1, 2)]
+        assert time.now - began == 40 * DAY
+
+
+async def test_a_signal_in_time_and_one_that_never_comes(stores: Stores) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def approval(ctx: Context) -> str:
+        try:
+            return await ctx.signal("decision", str, timeout=3 * DAY)
+        except TimeoutError:
+            return "nobody answered"
+
+    @app.machine
+    class Parcel(Machine[str]):
+        @step(initial=True)
+        async def wait(self, ctx: MachineContext[str]) -> Outcome:
+            return Await("came", self.end, ctx.state, timeout=2 * DAY)
+
+        @step
+        async def end(self, ctx: MachineContext[str]) -> Outcome:
+            return Done("late" if ctx.timed_out else "there")
+
+    async with virtual_time(app, stores=stores) as time:
+        one, two, parcel = await approval.start(), await approval.start(), await Parcel.start("a vase")
+        with pytest.raises(NotEndedError, match=r"is awaiting_signal for came, until 2030-01-03 .* send what it waits"):
+            await time.result(parcel)
+        await time.advance(DAY)
+        await one.signal("decision", "yes")
+        assert await time.result(one) == "yes"
+        await time.advance(5 * DAY)
+        assert [await time.result(two), await time.result(parcel)] == ["nobody answered", "late"]
+
+
+async def test_schedules_tick_if_they_are_asked_for(stores: Stores) -> None:
+    app, ran = App("reports"), list[datetime]()
+
+    @app.task
+    async def note() -> None:
+        ran.append(time.now)
+
+    @app.schedule("0 6 * * *")
+    @app.workflow
+    async def report(ctx: Context) -> None:
+        await note()
+
+    async with virtual_time(app, stores=stores) as time:
+        await time.advance(DAY)
+        assert ran == []
+    async with virtual_time(app, stores=stores, schedules=True) as time:
+        await time.advance(2 * DAY)
+        assert [f"{at:%d %H:%M}" for at in ran] == ["02 00:00", "02 06:00", "03 06:00"]  # the first was missed
+
+
+async def test_an_app_goes_back_to_its_own_ledger_and_a_failure_is_told() -> None:
+    app = App("own", "own.db")
+
+    @app.task(retry=RetryPolicy(max_attempts=1))
+    async def broken() -> None:
+        raise ValueError("no")
+
+    async with virtual_time(app) as time:
+        handle = await broken.start()
+        with pytest.raises(ExecutionFailedError, match="ValueError: no"):
+            await time.result(handle)
+    assert app._store == "own.db"
