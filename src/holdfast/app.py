@@ -274,7 +274,7 @@ class App(Declarations):
     def sync(self) -> SyncApp:
         """The same, blocking, for programs without an event loop."""
         if self._sync is None or self._sync.is_closed:
-            self._sync = SyncApp(self._connection, self.handle, self.start_by_name, self.batch_run)
+            self._sync = SyncApp(self._connection, self.handle, self.start_by_name, self.batch_run, self.search)
         return self._sync
 
     async def store(self) -> Store:

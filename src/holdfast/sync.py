@@ -13,12 +13,14 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from os import PathLike
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.core.durations import Duration
+from holdfast.core.error_record import ErrorRecord
 from holdfast.core.errors import ClosedError, ConfigurationError, HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
@@ -28,6 +30,8 @@ from holdfast.models.batch.run import BatchRun
 from holdfast.models.batch.start import BatchStarter
 from holdfast.models.batch.status import BatchStatus
 from holdfast.models.connection import Connection
+from holdfast.models.flow.flow import Flow
+from holdfast.models.flow.start import FlowStarter
 from holdfast.models.gathering import gather_results
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import Machine, definition_of
@@ -99,6 +103,9 @@ class SyncHandle(Generic[ResultT]):
     def history(self) -> Sequence[Transition]:
         return self._app.run(self.handle.history())
 
+    def error(self) -> ErrorRecord | None:
+        return self._app.run(self.handle.error())
+
 
 class SyncBatchRun(Generic[ResultT]):
     """`BatchRun`, blocking. A source is read in the thread of `app.sync`."""
@@ -161,11 +168,13 @@ class SyncApp:
         handle: Callable[..., Handle[Any]],
         start_by_name: Callable[..., Coroutine[Any, Any, Handle[Any]]],
         batch_run: Callable[..., BatchRun[Any]],
+        search: Callable[..., Coroutine[Any, Any, list[Handle[Any]]]],
     ) -> None:
         self._connection = connection
         self._handle = handle
         self._start_by_name = start_by_name
         self._batch_run = batch_run
+        self._search = search
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-sync", daemon=True)
         self._thread.start()
@@ -189,6 +198,8 @@ class SyncApp:
         self, definition: Workflow[P, R] | Task[P, R] | FunctionStarter[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> SyncHandle[R]: ...
     @overload
+    def start(self, definition: Flow | FlowStarter, /, *args: Any, **kwargs: Any) -> SyncHandle[Any]: ...
+    @overload
     def start(
         self,
         definition: Batch[ItemT, R] | BatchStarter[ItemT, R],
@@ -196,7 +207,7 @@ class SyncApp:
         /,
     ) -> SyncBatchRun[R]: ...
     def start(self, definition: Any, /, *args: Any, **kwargs: Any) -> SyncHandle[Any] | SyncBatchRun[Any]:
-        """Start a machine, a workflow, a task or a batch; or what its `.options(...)` gave."""
+        """Start a machine, a workflow, a task, a flow or a batch; or what its `.options(...)` gave."""
         started = self.run(_starter(definition).start(*args, **kwargs))
         return SyncBatchRun(self, started) if isinstance(started, BatchRun) else SyncHandle(self, started)
 
@@ -219,6 +230,18 @@ class SyncApp:
 
     def start_by_name(self, name: str, value: Any = None, /, **options: Any) -> SyncHandle[Any]:
         return SyncHandle(self, self.run(self._start_by_name(name, value, **options)))
+
+    def search(
+        self,
+        attributes: Mapping[str, str | int | float | bool],
+        *,
+        name: str | None = None,
+        statuses: Sequence[Status] = (),
+        limit: int = 100,
+    ) -> list[SyncHandle[Any]]:
+        """As `app.search`."""
+        found = self.run(self._search(attributes, name=name, statuses=statuses, limit=limit))
+        return [SyncHandle(self, handle) for handle in found]
 
     def batch_run(self, target: str | PromiseId, *, key: str | None = None) -> SyncBatchRun[Any]:
         return SyncBatchRun(self, self._batch_run(target, key=key))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import pytest
 
@@ -33,6 +33,7 @@ def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -
     @app.workflow(name="add")
     async def add(ctx: Context, number: int) -> int:
         ctx.publish("number", number)
+        ctx.set_attributes(number=number)
         return number + await ctx.signal("more", int)
 
     sync = app.sync
@@ -50,14 +51,27 @@ def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -
     assert kept == 42
     assert isinstance(failure, ExecutionFailedError)
     assert handle.published() == {"number": 3}
+    (found,) = sync.search({"number": 3}, name="add")
+    assert (found.id, found.result()) == (handle.id, 7)
     with pytest.raises(ExecutionFailedError):
         unlucky.result()
+    failed = unlucky.error()
+    assert failed is not None
+    assert str(failed) == "ValueError: no"
     broken = False
     again = unlucky.retry()
     fork = handle.fork(at=1)
     fork.signal("more", 10)
     named = sync.start_by_name("double", {"number": 8})
+    quote = app.flow("quote")
+
+    @quote.activity
+    async def weigh(parcel: str) -> int:
+        return len(parcel)
+
+    job = sync.start(quote, "a vase")
+    assert_type(job, SyncHandle[Any])
     sync.run(work(app))
-    assert (again.result(), named.result()) == (26, 16)
+    assert (again.result(), named.result(), job.result()) == (26, 16, 6)
     assert fork.status().is_terminal
     asyncio.run(app.close())
