@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import (
     AsyncGenerator,
@@ -175,12 +176,25 @@ class SyncApp:
         self._start_by_name = start_by_name
         self._batch_run = batch_run
         self._search = search
+        self._beginning = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-sync", daemon=True)
         self._thread.start()
+        self._process = os.getpid()
+
+    def _begin_after_fork(self) -> None:
+        """A fork copies no threads: servers and pools that fork would wait for the loop of their parent for ever."""
+        with self._beginning:
+            if self._process != os.getpid():
+                self._begin()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Any coroutine of this app's, to its end."""
+        if self._process != os.getpid():
+            self._begin_after_fork()
         if self.is_closed:
             work.close()
             raise ConfigurationError("the app was closed; use `app.sync` again to open it anew")
@@ -254,7 +268,7 @@ class SyncApp:
         return self._loop.is_closed()
 
     def close(self) -> None:
-        if self.is_closed:
+        if self.is_closed or self._process != os.getpid():  # what the parent opened is the parent's to close
             return
         self.run(self._connection.close())
         self.run(_cancel_others())  # whose threads would wait for ever once the loop stands still

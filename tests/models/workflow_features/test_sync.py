@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -11,6 +14,7 @@ import pytest
 from holdfast import App, Collision, Context, RetryPolicy
 from holdfast.core.errors import ExecutionFailedError
 from holdfast.sync import SyncHandle
+from tests.cli.databases import postgres_database
 
 
 async def work(app: App) -> None:
@@ -75,3 +79,39 @@ def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -
     assert (again.result(), named.result(), job.result()) == (26, 16, 6)
     assert fork.status().is_terminal
     asyncio.run(app.close())
+
+
+FORKING = """
+import os, sys
+from holdfast import App
+
+app = App("forking", sys.argv[1])
+
+
+@app.task
+def double(number: int) -> int:
+    return 2 * number
+
+
+before = app.sync.start(double.options(key="before"), 1)
+child = os.fork()
+if not child:
+    started = app.sync.start(double.options(key="in the child"), 2)
+    same = app.sync.start(double.options(key="before"), 1)
+    print(started.status(), before.status(), same.id == before.id, flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(app.sync.handle("double", key="in the child").status(), before.status())
+app.sync.close()
+"""
+
+
+def test_a_process_that_was_forked_has_a_loop_of_its_own(backend: str, postgres_url: str, tmp_path: Path) -> None:
+    """As under gunicorn --preload, and in pools of multiprocessing."""
+    with contextlib.ExitStack() as stack:
+        is_sqlite = backend == "sqlite"
+        database = str(tmp_path / "l.db") if is_sqlite else stack.enter_context(postgres_database(postgres_url))
+        command = [sys.executable, "-c", FORKING, database]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == ["runnable runnable True", "runnable runnable"]
