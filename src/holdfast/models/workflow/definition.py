@@ -125,6 +125,7 @@ class Workflow(Generic[P, R]):
         return text
 
     def input_of(self, state: str) -> str:
+        """The input that a row with this state began with."""
         return state
 
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:

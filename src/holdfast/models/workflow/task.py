@@ -176,6 +176,7 @@ class Task(Generic[P, R]):
         return msgspec.json.encode(TaskState(Raw(text.encode()))).decode()
 
     def input_of(self, state: str) -> str:
+        """The input that a row with this state began with."""
         return bytes(_decode_state(state).input).decode()
 
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
