@@ -11,12 +11,12 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures.process import BrokenProcessPool
-from typing import NoReturn
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from holdfast.engine.processes import StepProcesses, say
+from holdfast.engine.processes import Pool, StepProcesses, say
 
 WAIT_SECONDS = 30
 
@@ -52,9 +52,10 @@ def work(what: str) -> int:
     if what == "say":
         say("one")
         say("two")
-    if what == "wait":
+    if what.startswith("wait"):
         say(str(os.getpid()))
-        threading.Event().wait()
+        while not os.path.exists(what.removeprefix("wait ")):
+            threading.Event().wait(0.01)
     return os.getpid()
 
 
@@ -93,48 +94,79 @@ async def test_an_error_that_pickle_cannot_carry_breaks_nothing(
         await call(processes, what)
     if what == "declined":
         assert getattr(raised.value, "code", None) == 5
-    assert not processes.is_broken
+    assert len(processes._pools) == 1
     await call(processes, "ctrl-c")  # a terminal tells all its processes, and the worker drains
 
 
-async def test_a_process_that_died_breaks_the_pool(processes: StepProcesses) -> None:
+async def test_a_process_that_died_is_replaced(processes: StepProcesses) -> None:
     with pytest.raises(BrokenProcessPool):
         await call(processes, "die")
-    assert processes.is_broken
-    with pytest.raises(BrokenProcessPool):
-        await call(processes, "say")
+    assert (await call(processes, "say"))[1] == ["one", "two"]
 
 
-async def test_whoever_gives_up_does_not_wait_and_stopping_ends_what_is_at_work(processes: StepProcesses) -> None:
-    heard: asyncio.Queue[str] = asyncio.Queue()
-    begun = asyncio.Event()
-    loop = asyncio.get_running_loop()
+class Waiting:
+    """A call that goes on until its file is there; `process` once it has begun."""
 
-    def hear(text: str) -> None:
-        loop.call_soon_threadsafe(heard.put_nowait, text)
+    def __init__(self, processes: StepProcesses | Pool, path: Path) -> None:
+        self._begun = asyncio.Event()
+        self._heard: asyncio.Queue[str] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self.task = asyncio.create_task(processes.call(self._begun.set, self._hear, work, f"wait {path}"))
 
-    async def give_up() -> NoReturn:
-        await processes.call(begun.set, hear, work, "wait")
-        raise AssertionError
+    def _hear(self, text: str) -> None:
+        self._loop.call_soon_threadsafe(self._heard.put_nowait, text)
 
-    waiting = asyncio.create_task(give_up())
-    async with asyncio.timeout(WAIT_SECONDS):
-        await begun.wait()
-        descriptor = os.pidfd_open(int(await heard.get()))
-        waiting.cancel()
-        await asyncio.wait([waiting])
+    async def process(self) -> int:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await self._begun.wait()
+            return os.pidfd_open(int(await self._heard.get()))
+
+
+async def test_stopping_ends_what_is_at_work(processes: StepProcesses, tmp_path: Path) -> None:
+    waiting = Waiting(processes, tmp_path / "never")
+    descriptor = await waiting.process()
+    processes.stop()
     processes.stop()
     assert has_ended(descriptor)
+    await asyncio.wait([waiting.task])
+
+
+async def test_a_call_that_was_given_up_ends_when_its_neighbours_have(tmp_path: Path) -> None:
+    pool = Pool(2)
+    hung, neighbour = Waiting(pool, tmp_path / "never"), Waiting(pool, tmp_path / "go")
+    descriptor, other = await hung.process(), await neighbour.process()
+    hung.task.cancel()
+    await asyncio.wait([hung.task])
+    assert (pool.takes_calls, pool.is_stopped) == (False, False)
+    (tmp_path / "go").touch()
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert await neighbour.task != os.getpid()
+    assert pool.is_stopped
+    assert has_ended(descriptor)
+    assert has_ended(other)
+
+
+async def test_hung_calls_leave_room_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    processes = StepProcesses()
+    calls = [Waiting(processes, tmp_path / "never") for _ in range(2)]
+    for waiting in calls:
+        descriptor = await waiting.process()
+        waiting.task.cancel()
+        await asyncio.wait([waiting.task])
+        assert has_ended(descriptor)
+    assert (await call(processes, "say"))[1] == ["one", "two"]
+    processes.stop()
 
 
 def test_they_end_with_a_worker_that_was_killed() -> None:
     program = (
         "import asyncio\n"
-        "from holdfast.engine.processes import StepProcesses\n"
+        "from holdfast.engine.processes import Pool\n"
         "from tests.engine.test_processes import work\n"
         "def hear(text): print(text, flush=True)\n"
         "if __name__ == '__main__':\n"
-        "    asyncio.run(StepProcesses().call(lambda: None, hear, work, 'wait'))\n"
+        "    asyncio.run(Pool(1).call(lambda: None, hear, work, 'wait'))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     worker = subprocess.Popen(

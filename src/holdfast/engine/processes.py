@@ -1,7 +1,7 @@
 """The processes that computations run in.
 
-- `StepProcesses`: a pool whose processes end with their worker, whatever ends it. Work in them can be heard of while it
-  goes on (heartbeats), over one pipe of all of them.
+- `StepProcesses`: what a worker has of them, as one or more of `Pool`. They end with their worker, whatever ends it.
+  Work in them can be heard of while it goes on (heartbeats), over one pipe of a pool.
 - `say`: for work in there.
 - `Unsendable`: an error that pickle cannot carry. Sent as it is, it would break the pool, and everybody's work in it.
 """
@@ -35,28 +35,54 @@ _BEGUN: Final = True
 _OVER: Final = False
 
 
-class StepProcesses(ProcessPoolExecutor):
-    """Spawned, not forked: a forked child would inherit the event loop's connections."""
+class StepProcesses:
+    """All of a worker. There are never more calls than processes, so that each begins at once.
+
+    A pool takes no more calls once a process of it died, or once a call in it was given up (by a timeout, a cancel),
+    which goes on: hung work would take one process after the other. It ends with the last of its other calls.
+    """
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._reader, self._writer = context.Pipe(duplex=False)
-        self._heard: dict[int, Callable[[Said], None]] = {}
-        self._is_deaf = False  # nothing more can come over the pipe
-        self._numbers = itertools.count()
-        super().__init__(mp_context=context, initializer=_settle_in, initargs=(self._writer, context.Lock()))
-        threading.Thread(target=self._listen, name="holdfast-processes", daemon=True).start()
-
-    @property
-    def is_broken(self) -> bool:
-        """Whether a process of it died: it takes no more work."""
-        return bool(getattr(self, "_broken", False))
+        self._count = os.cpu_count() or 1
+        self._free = asyncio.Semaphore(self._count)
+        self._pools: list[Pool] = []  # the last takes calls
 
     async def call(self, begun: Callable[[], None], heard: Heard, work: Callable[..., T], *arguments: Any) -> T:
         """What the work returns or raises, after all that it said.
 
-        `begun` is called when a process was free and begins; `heard` in another thread.
+        `begun` is called when a process begins with it; `heard` in another thread.
         """
+        async with self._free:
+            if not self._pools or not self._pools[-1].takes_calls:
+                self._pools = [pool for pool in self._pools if not pool.is_stopped] + [Pool(self._count)]
+            return await self._pools[-1].call(begun, heard, work, *arguments)
+
+    def stop(self) -> None:
+        """What is at work in them was given back, so nobody waits for it; and Python would, at its end."""
+        for pool in self._pools:
+            pool.stop()
+        self._pools = []
+
+
+class Pool(ProcessPoolExecutor):
+    """Spawned, not forked: a forked child would inherit the event loop's connections."""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._reader, self._writer = context.Pipe(duplex=False)
+        self._heard: dict[int, Callable[[Said], None]] = {}
+        self._is_deaf = False  # nothing more can come over the pipe
+        self._is_spent = False  # somebody gave up a call that goes on
+        self.is_stopped = False
+        self._numbers = itertools.count()
+        super().__init__(count, context, _settle_in, (self._writer, context.Lock()))
+        threading.Thread(target=self._listen, name="holdfast-processes", daemon=True).start()
+
+    @property
+    def takes_calls(self) -> bool:
+        return not (self._is_spent or self.is_stopped or getattr(self, "_broken", False))
+
+    async def call(self, begun: Callable[[], None], heard: Heard, work: Callable[..., T], *arguments: Any) -> T:
         loop, number, all_heard = asyncio.get_running_loop(), next(self._numbers), asyncio.Event()
 
         def hear(said: Said) -> None:
@@ -71,11 +97,13 @@ class StepProcesses(ProcessPoolExecutor):
 
         self._heard[number] = hear
         try:
-            working = loop.run_in_executor(self, _within, number, work, *arguments)
+            submitted = self.submit(_within, number, work, *arguments)
+            working = asyncio.wrap_future(submitted)
             try:
                 await asyncio.wait([working])
             finally:
-                working.cancel()  # if nobody waits for it any more
+                self._is_spent = self._is_spent or not (submitted.cancel() or submitted.done())
+                working.cancel()  # if it is not done, nobody asks for what becomes of it
             if not isinstance(working.exception(), BrokenExecutor) and not self._is_deaf:
                 await all_heard.wait()
             return working.result()
@@ -83,9 +111,13 @@ class StepProcesses(ProcessPoolExecutor):
             raise sent.rebuilt() from sent.__cause__
         finally:
             del self._heard[number]
+            if not self._heard and not self.takes_calls:
+                self.stop()
 
     def stop(self) -> None:
-        """What is at work in them was given back, so nobody waits for it; and Python would, at its end."""
+        if self.is_stopped:
+            return
+        self.is_stopped = True
         processes = list((self._processes or {}).values())
         self.shutdown(wait=False, cancel_futures=True)
         for process in processes:

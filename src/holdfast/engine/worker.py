@@ -90,7 +90,7 @@ class Worker:
             observer=observer,
         )
         self._is_draining = False
-        self._processes: StepProcesses | None = None
+        self._processes = StepProcesses()
         self._watched: dict[int, Callable[[], None]] = {}
         self._stack = contextlib.AsyncExitStack()
         self._resources = Resources()
@@ -116,11 +116,6 @@ class Worker:
 
     @property
     def processes(self) -> StepProcesses:
-        if self._processes is not None and self._processes.is_broken:
-            self._processes.stop()
-            self._processes = None
-        if self._processes is None:
-            self._processes = StepProcesses()
         return self._processes
 
     def watch(self, claim: ExecutionClaim, stirred: Callable[[], None] | None) -> None:
@@ -337,8 +332,7 @@ class Worker:
         if self._observer is not None:
             await self._observer.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._processes is not None:
-            self._processes.stop()
+        self._processes.stop()
         await self._stack.aclose()
 
     async def run(self) -> None:
@@ -415,8 +409,7 @@ class Worker:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._processes is not None:
-            self._processes.stop()
+        self._processes.stop()
         await self._stack.aclose()
 
     # ------------------------------------------------------------------ what the loops tell
