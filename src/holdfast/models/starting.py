@@ -57,6 +57,11 @@ class Starting:
             raise InvalidArgumentError(
                 f"signal_with_start finds {self._name} by its key: give one with .options(key=...)"
             )
+        if self._options.connection is not None:
+            raise InvalidArgumentError(
+                f"signal_with_start of {self._name} commits by itself, not in the transaction of your connection: "
+                "start it there with start(), and signal it after the commit"
+            )
         handle = self._handle(row.promise)
         signal = new_signal(row.promise, name, payload, None, self._connection.payload_limit)
         inserted, delivery = await (await self._connection.store()).insert_and_deliver(row, signal)

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import App, Collision, Context, Done, Machine, Outcome, step
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, NotFoundError, SignalRefusedError
+from holdfast.store.values import ExecutionFilter
 from holdfast.testing.stores import PostgresStores
 from tests.models.workflow.kit import Rig
 
@@ -131,6 +132,18 @@ async def test_a_signal_starts_what_is_not_there_and_finds_what_is(rig: Rig) -> 
         await starter.signal_with_start("item", "pad", "ann")
     with pytest.raises(InvalidArgumentError, match="key"):
         await cart.options().signal_with_start("item", "pad", "ann")
+
+
+async def test_a_signal_does_not_start_in_the_transaction_of_its_caller(rig: Rig) -> None:
+    """It would be committed though the caller rolls back."""
+
+    @rig.app.workflow
+    async def cart(ctx: Context) -> None:
+        return None
+
+    with pytest.raises(InvalidArgumentError, match="not in the transaction"):
+        await cart.options(key="k", connection=object()).signal_with_start("item", "pen")
+    assert (await rig.stores.store.browse(ExecutionFilter(), 10)).items == []
 
 
 async def test_any_driver_starts_by_name_in_its_own_transaction(rig: Rig) -> None:
