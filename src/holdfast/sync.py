@@ -22,7 +22,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.core.durations import Duration
 from holdfast.core.error_record import ErrorRecord
-from holdfast.core.errors import ClosedError, ConfigurationError, HoldfastError
+from holdfast.core.errors import ClosedError, ConfigurationError, ForeignAwaitError, HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.batch.definition import Batch, BatchResult
@@ -38,6 +38,7 @@ from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.workflow.definition import Workflow
+from holdfast.models.workflow.divergence import refuse_in_body
 from holdfast.models.workflow.start import FunctionStarter
 from holdfast.models.workflow.task import Task
 from holdfast.store.values import Delivery, ExecutionView, Transition
@@ -195,6 +196,11 @@ class SyncApp:
         """Any coroutine of this app's, to its end."""
         if self._process != os.getpid():
             self._begin_after_fork()
+        try:
+            refuse_in_body("app.sync")
+        except ForeignAwaitError:
+            work.close()
+            raise
         if self.is_closed:
             work.close()
             raise ConfigurationError("the app was closed; use `app.sync` again to open it anew")

@@ -14,6 +14,7 @@ from msgspec import Struct
 from holdfast.core.errors import ConfigurationError
 from holdfast.engine.observer import Observer
 from holdfast.engine.results import Results
+from holdfast.models.workflow.divergence import refuse_in_body
 from holdfast.store.base import Store
 
 
@@ -40,6 +41,7 @@ class Connection:
 
     def results_here(self) -> Results | None:
         """Those of this loop, where it has them open."""
+        refuse_in_body("the app's ledger")
         opened = self._opened.get(asyncio.get_running_loop())
         return None if opened is None else opened.results
 
@@ -57,6 +59,7 @@ class Connection:
             await opened.store.close()
 
     async def _open(self) -> _Opened:
+        refuse_in_body("the app's ledger")
         loop = asyncio.get_running_loop()
         opened = self._opened.get(loop)
         if opened is not None:

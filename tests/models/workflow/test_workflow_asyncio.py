@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Context, Status
 from holdfast.core.errors import ForeignAwaitError
+from holdfast.testing.audit import all_views
 from tests.models.workflow.kit import Rig
 
 Body = Callable[[], Awaitable[Any]]
@@ -190,6 +191,45 @@ async def test_a_body_finds_no_task_of_asyncio(rig: Rig) -> None:
 
     assert await rig.result(await curious.start()) is True
     assert asyncio.current_task() is not None
+
+
+@pytest.mark.parametrize("use", ["start", "signal", "result", "sync"])
+async def test_the_client_in_a_body_does_nothing_and_names_the_line(rig: Rig, use: str) -> None:
+    """Every replay would start it again."""
+
+    @rig.app.task
+    async def add(number: int) -> int:
+        return number + 1
+
+    @rig.app.workflow
+    async def other(ctx: Context) -> int:
+        return await ctx.signal("number", int)
+
+    waiting = await other.start()
+
+    @rig.app.workflow
+    async def bad(ctx: Context) -> None:
+        match use:
+            case "start":
+                await add.options(queue="far").start(1)
+            case "signal":
+                await waiting.signal("number", 1)
+            case "result":
+                await waiting.result()
+            case "sync":
+                rig.app.sync.start(add, 1)
+        await ctx.sleep(1)
+
+    handle = await bad.start()
+    await rig.run()
+    assert await rig.status(handle) is Status.STRANDED
+    error = await handle.error()
+    assert error is not None
+    assert error.type.endswith("ForeignAwaitError")
+    assert __file__ in error.message
+    assert "call the task or workflow itself" in error.message
+    assert len(await all_views(rig.stores.store)) == 2
+    assert await rig.status(waiting) is Status.AWAITING_PROMISE
 
 
 async def test_gather_over_durable_calls_is_told_what_to_use_instead(rig: Rig) -> None:

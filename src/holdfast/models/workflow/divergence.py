@@ -12,9 +12,10 @@ from msgspec import Raw
 
 from holdfast.core.errors import ForeignAwaitError
 from holdfast.core.journal import Operation
+from holdfast.models.workflow.control_flow import CURRENT
 
 INPUT_SHOWN_CHARS = 200
-_OURS = __file__.replace("\\", "/").rpartition("/")[0] + "/"
+_OURS = __file__.replace("\\", "/").removesuffix("models/workflow/divergence.py")
 _REMEDY = (
     "Nothing was recorded. Run the code that wrote the journal, or guard the change with ctx.patched(...), "
     "then resume the execution"
@@ -78,6 +79,15 @@ def line_of_caller() -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
     return "its body"
+
+
+def refuse_in_body(what: str) -> None:
+    """What works on the ledger from outside would be done again by every replay of a body."""
+    if CURRENT.session is not None:
+        raise ForeignAwaitError(
+            f"the body used {what} at {line_of_caller()}; a workflow starts, signals and reads nothing from outside: "
+            "call the task or workflow itself, which is durable, or do it inside a task"
+        )
 
 
 def foreign_await(body: Coroutine[Any, Any, Any], awaited: object) -> ForeignAwaitError:
