@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from holdfast import Context, Status
 from holdfast.core.errors import InvalidArgumentError, SignalRefusedError
 from holdfast.store.values import Delivery
 from tests.models.workflow.kit import Gate, Rig
+
+COLD = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 
 
 @dataclass
@@ -231,6 +234,50 @@ async def test_any_takes_the_buffered_one_of_several_signals(rig: Rig) -> None:
     await rig.run()
     await handle.signal("a", "A")
     assert await rig.result(handle) == [True, "B", "A"]
+
+
+@COLD
+@pytest.mark.parametrize("looked_after", [1, 3, 20])
+async def test_any_takes_one_signal_and_leaves_the_others_for_later(rig: Rig, cold: bool, looked_after: int) -> None:
+    """However many are there when the body is looked at: a promise that lost may be dropped, its signal not."""
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[int]:
+        seen: list[int] = []
+        while len(seen) < 20:
+            first = await ctx.any(ctx.signal("a", int), ctx.signal("b", int))
+            seen.append(first.result())
+        return seen
+
+    handle = await work.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    for number in range(20):
+        await handle.signal("ab"[number % 2], number)
+        if number % looked_after == 0:
+            await rig.run()
+    assert await rig.result(handle) == list(range(20))  # in the order in which they came
+
+
+@COLD
+async def test_a_signal_beside_what_is_settled_already_is_not_taken(rig: Rig, cold: bool) -> None:
+    @rig.app.task(queue="far")
+    async def far() -> str:
+        return "far"
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[Any]:
+        call = ctx.invoke(far)
+        await ctx.sleep(5)
+        first = await ctx.any(call, ctx.signal("a", int))
+        second = await ctx.any(ctx.sleep(100), ctx.signal("a", int))
+        return [first.result(), second.result()]
+
+    handle = await work.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    await rig.run()
+    await handle.signal("a", 1)
+    await rig.advance(6)
+    assert await rig.result(handle) == ["far", 1]
 
 
 async def test_two_waits_for_one_name_share_the_deliveries_in_order(rig: Rig) -> None:

@@ -99,6 +99,23 @@ async def test_no_signal_is_lost_and_their_order_is_kept(rig: Rig) -> None:
     assert await rig.result(handle) == [1, 2, 3]
 
 
+async def test_signals_of_several_names_stay_in_the_order_in_which_they_came(rig: Rig) -> None:
+    @rig.app.workflow
+    async def collect(ctx: Context, seen: list[int]) -> list[int]:
+        first = await ctx.any(ctx.signal("a", int), ctx.signal("b", int))
+        seen.append(first.result())
+        if len(seen) < 4:
+            ctx.continue_as_new(seen)
+        return seen
+
+    handle = await collect.start([])
+    for number, name in enumerate("abba"):
+        await handle.signal(name, number)
+    await rig.run()
+    assert await rig.status(rig.app.handle(await handle.newest())) is Status.DONE
+    assert await handle.result() == [0, 1, 2, 3]
+
+
 async def test_a_cancel_and_a_unique_key_go_over_to_the_next_run(rig: Rig) -> None:
     @rig.app.workflow
     async def loop(ctx: Context, number: int) -> None:

@@ -118,7 +118,7 @@ def _awaiting(reading: _Reading, event: events.ExecutionAwaiting) -> None:
 
 
 def _delivered(reading: _Reading, event: events.SignalDelivered) -> None:
-    reading.past.buffered.setdefault(event.signal_name, []).append(event.payload)
+    reading.past.buffered.setdefault(event.signal_name, []).append((event.sequence, event.payload))
 
 
 def _received(reading: _Reading, event: events.SignalReceived) -> None:

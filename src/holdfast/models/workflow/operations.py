@@ -215,11 +215,13 @@ class Operations(Past):
         self.decided = True
         return promise_id
 
-    def begin_signals(self, promises: Sequence[SignalPromise[Any]]) -> tuple[SignalWait, ...]:
+    def begin_signals(
+        self, promises: Sequence[SignalPromise[Any]], *, takes_all: bool = True
+    ) -> tuple[SignalWait, ...]:
         """Give each its number, once; the waits for those that are not received yet.
 
         Numbers are in the journal in their order. So what is buffered is received at once only if nothing has to be
-        waited for; else the wait comes first and gives all of them their numbers.
+        waited for, and all of it is taken; else the wait comes first and gives all of them their numbers.
         """
         fresh = [promise for promise in promises if promise.local_id is None]
         if fresh:
@@ -228,9 +230,10 @@ class Operations(Past):
             if self.cancel_raised and not is_buffered and self.next >= self.replay_until:
                 # No Awaiting may be recorded while Cancelling (B2), so the wait would have no place in the journal.
                 raise CallNotAllowedError(f"clean-up after a cancel cannot wait for the signal {fresh[0].name!r}")
+            at_once = is_buffered and (takes_all or self.cancel_raised)
             for promise in fresh:
                 promise.local_id, is_recorded = self.allocate("Signal", promise.name, "")
-                if is_buffered and not is_recorded:
+                if at_once and not is_recorded:
                     self._receive(promise.name, promise.local_id)
         ids = ((promise.local_id, promise.name) for promise in promises)
         return tuple(SignalWait(local, name) for local, name in ids if local is not None and local not in self.settled)

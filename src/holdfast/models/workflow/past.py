@@ -87,7 +87,8 @@ class Past:
         self.cancel_reason = ""
         self.cancel_raised = False
         self.children_at_cancel = 0
-        self.buffered: dict[str, list[Raw]] = NONE  # by name: delivered and not received, oldest first
+        # By name: delivered and not received, oldest first, with the sequence of the delivery.
+        self.buffered: dict[str, list[tuple[int, Raw]]] = NONE
         self.submitted: dict[str, str] = NONE  # by promise: the join set that this run of the body put it into
         self.watched: set[str] = NONE  # calls that a combination or a join set waited for, perhaps among others
         self.journal_bytes = 0
@@ -122,7 +123,8 @@ class Past:
     # ------------------------------------------------------------------ what happened outside
 
     def deliver(self, name: str, payload: str) -> None:
-        """A signal from the inbox; it is received at once if the body waits for it."""
+        """A signal from the inbox; `receive_wanted` hands it on."""
+        sequence = self.journal.length
         self.append(
             SignalDelivered(
                 signal_name=name,
@@ -132,11 +134,11 @@ class Past:
             )
         )
         self.buffered = self.buffered or {}
-        self.buffered.setdefault(name, []).append(Raw(payload.encode()))
+        self.buffered.setdefault(name, []).append((sequence, Raw(payload.encode())))
         self.decided = True
 
     def _receive(self, name: str, promise_id: str) -> None:
-        payload = self.buffered[name].pop(0)
+        _, payload = self.buffered[name].pop(0)
         delivery_id = self.journal.oldest_delivery_id(name)
         assert delivery_id is not None
         sequence = self.journal.length
@@ -149,9 +151,19 @@ class Past:
         self.decided = True
 
     def receive_wanted(self) -> None:
-        """Hand buffered signals to the promises that the body is blocked on."""
+        """Hand buffered signals to the promises that the body is blocked on.
+
+        If any of several is enough, only the one that came first is received, and none where the wait is over: the
+        body may drop the promises that lost, and a signal that nobody takes is there for the next who asks for it.
+        """
         wait = self.journal.waiting if self.journal.status is BLOCKED else self.wait
-        if wait is None:
+        if wait is None or not wait.signals:
+            return
+        if wait.kind == "Any":
+            if not any(promise_id in self.settled for promise_id in wait.waiting_on):
+                came = [signal for signal in wait.signals if self.buffered.get(signal.signal_name)]
+                for signal in sorted(came, key=lambda signal: self.buffered[signal.signal_name][0][0])[:1]:
+                    self._receive(signal.signal_name, signal.promise_id)
             return
         for signal in wait.signals:
             if signal.promise_id not in self.settled and self.buffered.get(signal.signal_name):

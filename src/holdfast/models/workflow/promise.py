@@ -214,7 +214,7 @@ class Combination(Generic[T]):
         session = self._session
         session.must_be_current()
         open_signals = [m for m in self._members if isinstance(m, SignalPromise) and m._value is UNSET]
-        signals = session.begin_signals(open_signals)
+        signals = session.begin_signals(open_signals, takes_all=self._takes_all(open_signals))
         ids = tuple(member.local_id for member in self._members)
         session.note_watched(ids)
         if not session.is_ready(self._kind, ids, signals):
@@ -223,6 +223,13 @@ class Combination(Generic[T]):
             return cast(T, [self._settled(member).result() for member in self._members])
         winner = session.first_of(ids)
         return cast(T, self._settled(self._members[ids.index(winner)]))
+
+    def _takes_all(self, signals: list[Any]) -> bool:
+        """Whether every signal that is there is taken now: of several in `any`, one is."""
+        settled = self._session.settled
+        return self._kind == "All" or (
+            len(signals) <= 1 and not any(member.local_id in settled for member in self._members)
+        )
 
     def _settled(self, member: Any) -> Completed[Any]:
         member._settle()

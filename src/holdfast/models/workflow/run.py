@@ -248,8 +248,11 @@ class Run(Lane):
         # Signals that this run took in and did not read are read by the next one, before those still in the inbox.
         unread = [
             DeliverSignal(NewSignal(promise.to_bytes(), name, bytes(payload).decode()))
-            for name, payloads in session.buffered.items()
-            for payload in payloads
+            for _, name, payload in sorted(
+                (sequence, name, payload)
+                for name, delivered in session.buffered.items()
+                for sequence, payload in delivered
+            )
         ]
         self._extra_effects = [*unread, ContinueExecution(row)]
         return Status.DONE, True, {}
