@@ -73,7 +73,7 @@ FAULTS = {
     "update executions set locked_by = null where status = 'executing'": "held by None",
     "update executions set locked_by = 'w9' where status = 'runnable'": "held by w9",
     "update executions set ended_at = updated_at where status = 'runnable'": "ended at",
-    "update executions set awaits = null where status = 'awaiting_signal'": "names none",
+    "update executions set awaits = null where status = 'awaiting_signal'": "names neither one nor a time",
     "update executions set children_pending = 0 where status = 'awaiting_children'": "none is pending",
     "update executions set children_pending = 3 where status = 'awaiting_children'": "waits for 3 children",
     "update executions set wake_at = updated_at where status = 'runnable'": "is to be woken at",

@@ -94,8 +94,8 @@ def _waiting(record: ExecutionRecord) -> Iterator[Fault]:
             rules.ENDED_CLEAN if record.status.is_terminal else rules.WAKE,
             f"it is {record.status} and is to be woken at {record.wake_at}",
         )
-    if record.status is Status.AWAITING_SIGNAL and not record.awaits:
-        yield fault_of(record, rules.PARKED, "it awaits signals and names none")
+    if record.status is Status.AWAITING_SIGNAL and not record.awaits and record.wake_at is None:
+        yield fault_of(record, rules.PARKED, "it awaits signals, and names neither one nor a time")
     if record.status is Status.AWAITING_CHILDREN and record.children_pending < 1:
         yield fault_of(record, rules.PARKED, "it awaits children and none is pending")
 

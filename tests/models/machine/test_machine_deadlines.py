@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Await, Done, Machine, MachineContext, Outcome, Replay, Status, step
+from holdfast.verify.auditor import audit
 from tests.engine.rig import Rig
 from tests.models.machine.waiting import Log, go_on
 
@@ -104,3 +105,25 @@ async def test_a_pack_that_is_not_complete_in_time_times_out(rig: Rig) -> None:
     await rig.run()
     assert woken == [(0, False), (1, False), (1, True)]
     assert await handle.result() == 1
+
+
+async def test_a_machine_that_only_waits_for_a_time_is_sound(rig: Rig) -> None:
+    """It names no signal, and need not: it has a way to be woken."""
+
+    @rig.app.machine
+    class Sleeps(Machine[int]):
+        @step(initial=True)
+        async def nap(self, ctx: MachineContext[int]) -> Outcome:
+            return Await((), self.rise, ctx.state, timeout=60)
+
+        @step
+        async def rise(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.timed_out)
+
+    handle = await Sleeps.start(0)
+    await rig.run()
+    assert await handle.status() is Status.AWAITING_SIGNAL
+    assert (await audit(await rig.store()))[0] == []
+    await rig.advance(60)
+    await rig.run()
+    assert await handle.result() is True
