@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from holdfast import App, Await, Done, Machine, MachineContext, Next, Outcome, Stop, step
 from holdfast.core.collation.ledger import ActivityLedger
 from holdfast.core.status import Status
@@ -100,6 +102,12 @@ def test_a_job_is_told_by_its_ledgers_and_messages() -> None:
     assert [letter.activity for letter in picture.dead_letters] == ["d"]
     assert picture.has_dimensions
     assert {(edge.source, edge.target) for edge in picture.graph.edges} == {("a", "d"), ("b", "d")}
+
+
+def test_a_message_that_cannot_be_read_is_shown_as_the_dead_letter_that_it_is() -> None:
+    job = records()
+    job.messages.append(replace(job.messages[-1], state="{}"))
+    assert [letter.activity for letter in picture_of(job, None).dead_letters] == ["d", "?"]
 
 
 def test_the_graph_of_a_flow_is_as_it_is_declared() -> None:

@@ -25,7 +25,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.flow.activity import NodeKind
 from holdfast.models.flow.flow import Flow
-from holdfast.models.flow.message import read_message
+from holdfast.models.flow.message import peek_message
 from holdfast.store.flows import JOB_SEMAPHORE, JobRecords, MessageView
 
 # The fifteen digits from left to right, as they are written.
@@ -116,10 +116,13 @@ def picture_of(records: JobRecords, flow: Flow | None) -> FlowPicture:
     for guid in sorted(records.guids, key=lambda found: found.ordinal):
         if guid.response is not None:
             answers.setdefault((guid.activity, guid.dimension), []).append(_value_of(guid.response))
+    messages_of: dict[tuple[str, str], list[MessageLine]] = {}
+    for message in messages:
+        messages_of.setdefault((message.activity, message.dimension), []).append(message)
     lines: list[ActivityLine] = []
     for found in records.activities:
         key = (found.activity, found.dimension)
-        own = [message for message in messages if (message.activity, message.dimension) == key]
+        own = messages_of.get(key, [])
         ledger = ActivityLedger(found.ledger)
         lines.append(
             ActivityLine(
@@ -202,7 +205,7 @@ def _value_of(response: str) -> str:
 
 
 def _message(found: MessageView) -> MessageLine:
-    message = read_message(found.state)
+    message = peek_message(found.state)  # one that cannot be read is a dead letter, and is what people come to see
     return MessageLine(
         id=str(PromiseId.from_bytes(found.promise)),
         activity=message.activity,
