@@ -11,6 +11,7 @@ from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, Commit
 from holdfast.store.flows import FLOW, Collate, OpenJob, Settle
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.values import NewExecution
 from holdfast.testing.hand import Hand, row
 
 
@@ -35,12 +36,27 @@ async def test_a_resume_frees_what_a_paused_job_publishes_in_that_moment(
     """Step 2 has read that the job is paused, and commits after the resume began: its child must not stay paused."""
     job, (parent,) = await opened(hand, 1)
     assert await ledger.pause(job, True)
-    mark = CHILDREN_SPAWNED.weight
     child = message(job, 7)
-    step = Collate(
-        activity="a", dimension="", guid=b"g", mark=mark, guid_add=mark, settle=Settle((child,)), acknowledge=True
-    )
-    await flush_in(held, ledger, hand.name, Commit(parent, (STAY, step)))
+    await flush_in(held, ledger, hand.name, Commit(parent, (STAY, publishing(child))))
     assert await while_held(await connect(), held, ledger.pause(job, False))
     (claim,) = await hand.pick(handlers=HANDLERS)
     assert claim.promise == child.promise
+
+
+async def test_a_pause_holds_what_a_job_publishes_in_that_moment(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    job, (parent,) = await opened(hand, 1)
+    await flush_in(held, ledger, hand.name, Commit(parent, (STAY, publishing(message(job, 7)))))
+    assert await while_held(await connect(), held, ledger.pause(job, True))
+    assert await hand.pick(handlers=HANDLERS) == []
+    assert await ledger.pause(job, False)
+    assert len(await hand.pick(handlers=HANDLERS)) == 1
+
+
+def publishing(child: NewExecution) -> Collate:
+    """Step 2 with one child."""
+    mark = CHILDREN_SPAWNED.weight
+    return Collate(
+        activity="a", dimension="", guid=b"g", mark=mark, guid_add=mark, settle=Settle((child,)), acknowledge=True
+    )

@@ -109,10 +109,13 @@ begin
   if v_id is null then
     return false;
   end if;
-  -- The messages of a job wait with it; what a cancelled one has published since is not asked itself.
-  update {schema}.executions set paused = v_paused and not cancel_requested, updated_at = v_now
-    where parent_id = v_id and kind = 'message';
-  v_runnable := v_runnable or found;
+  -- The messages of a job wait with it; what a cancelled one has published since is not asked itself. The second look
+  -- finds what was published by those whose messages the first has waited for.
+  for v_look in 1 .. 2 loop
+    update {schema}.executions set paused = v_paused and not cancel_requested, updated_at = v_now
+      where parent_id = v_id and kind = 'message' and paused is distinct from (v_paused and not cancel_requested);
+    v_runnable := v_runnable or found;
+  end loop;
   if v_runnable and p_paused and v_key is not null then
     perform {schema}.release_keys_1(array[v_key], array[v_id]);
     perform {schema}.unsettle_keys_1(array[v_key]);
