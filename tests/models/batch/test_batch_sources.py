@@ -304,3 +304,12 @@ async def test_an_item_that_does_not_fit_is_named_by_its_seq(rig: Rig) -> None:
 
 async def test_app_run_works_and_gives_the_result(rig: Rig) -> None:
     assert (await rig.app.run(echo(rig), range(5))).succeeded == 5
+
+
+async def test_items_that_are_no_list_say_so(rig: Rig) -> None:
+    batch = echo(rig)
+    await rig.worker()
+    handle = await rig.app.start_by_name(batch.name, {"items": 5})
+    await rig.run()
+    with pytest.raises(ExecutionStrandedError, match="are no list"):
+        await handle.result()

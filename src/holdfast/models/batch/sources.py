@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from msgspec import Raw
 
-from holdfast.core.errors import EncodeError, NotFoundError, PayloadError
+from holdfast.core.errors import DecodeError, EncodeError, NotFoundError, PayloadError
 from holdfast.core.identity import PromiseId
 from holdfast.models.batch.definition import Batch
 from holdfast.models.batch.items import kept_inputs
@@ -66,12 +66,19 @@ def cut(texts: list[str], first: int, most: int) -> list[NewChunk]:
 class _ItemsSource:
     def __init__(self, batch: Batch[Any, Any], spec: BatchSpec) -> None:
         self._batch = batch
-        self._raws = msgspec.json.decode(spec.items, type=list[Raw])
+        self._items = spec.items
 
     async def read(self, first: int, progress: str | None, limit: int) -> Intake:
-        stop = min(len(self._raws), first + limit)
-        texts = [bytes(raw).decode() for raw in self._raws[first:stop]]
-        return Intake(cut(texts, first, self._batch.chunk), str(stop), stop == len(self._raws))
+        try:
+            raws = msgspec.json.decode(self._items, type=list[Raw])
+        except msgspec.MsgspecError as error:
+            raise DecodeError(
+                f"the items that {self._batch.name} was started with are no list ({error}); cancel this run, and start "
+                "one with a list"
+            ) from error
+        stop = min(len(raws), first + limit)
+        texts = [bytes(raw).decode() for raw in raws[first:stop]]
+        return Intake(cut(texts, first, self._batch.chunk), str(stop), stop == len(raws))
 
 
 class _FileSource:
