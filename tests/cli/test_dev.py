@@ -10,6 +10,8 @@ import urllib.request
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
+
 from holdfast.cli.dev import changed, sources
 from tests.cli.processes import HOLDFAST, environment, in_pipe
 
@@ -85,12 +87,14 @@ def test_what_works_ends_with_the_one_that_watches_it(tmp_path: Path) -> None:
     process.stdout.close()
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reload", ["--reload", "--no-reload"])
+def test_a_port_that_is_taken_is_told(tmp_path: Path, reload: str) -> None:
+    """Also where it watches: no change of a file would free the port."""
     (tmp_path / "greeter.py").write_text(PROGRAM.replace("{word}", "hello"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        command = [*HOLDFAST, "dev", "greeter:app", "--no-reload", "--port", str(taken.getsockname()[1])]
+        command = [*HOLDFAST, "dev", "greeter:app", reload, "--port", str(taken.getsockname()[1])]
         ran = in_pipe(command, folder=tmp_path, database=str(tmp_path / "g.db"))
     assert ran.code == 2
     assert "Address already in use" in ran.err

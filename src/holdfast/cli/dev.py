@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +49,7 @@ def dev_command(
     settings = worker_settings(**options)
     where = (config.find("host", host).value, port if port == 0 else config.find("port", port).value)
     if reload and CHILD_VARIABLE not in os.environ:
+        _check_servable(*where)
         return Reloader(sys.argv[1:], Path.cwd(), lambda text: _say(call, text)).run()
     database = call.database()
     app = load_app(target, database)
@@ -61,19 +63,30 @@ def dev_command(
     return run_on_fast_loop(lambda: _work_and_serve(call, app, settings, *where))
 
 
+def _check_servable(host: str, port: int) -> None:
+    """What no change of a source file would mend is not waited for: a missing extra, a port in use."""
+    _, listening = _web()
+    listening(host, port).close()
+
+
+def _web() -> tuple[Callable[..., Coroutine[Any, Any, None]], Callable[[str, int], socket.socket]]:
+    try:
+        from holdfast.web.server import listening, serve
+    except ImportError as error:
+        raise CommandError(
+            f"the dashboard needs the extra `web`: pip install 'holdfast[web]' (missing: {error.name})", Exit.WRONG_USE
+        ) from error
+    return serve, listening
+
+
 def _say(call: Invocation, text: str) -> None:
     call.out.line(text, "dim")
     sys.stdout.flush()
 
 
 async def _work_and_serve(call: Invocation, app: App, settings: WorkerSettings, host: str, port: int) -> int:
-    try:
-        from holdfast.telemetry.meters import meters
-        from holdfast.web.server import serve
-    except ImportError as error:
-        raise CommandError(
-            f"the dashboard needs the extra `web`: pip install 'holdfast[web]' (missing: {error.name})", Exit.WRONG_USE
-        ) from error
+    serve, _ = _web()
+    from holdfast.telemetry.meters import meters
 
     def up(url: str) -> None:
         if call.as_json:

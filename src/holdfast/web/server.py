@@ -114,7 +114,7 @@ async def serve(
     known = tokens if tokens is not None else tokens_from_environment()
     check_binding(host, known)
     loop = asyncio.get_running_loop()
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         server = make_server(build(source, tokens=known, operations=operations), host, port)
         for number in SIGNALS if handle_signals else ():
             loop.add_signal_handler(number, server.stop)
@@ -135,7 +135,7 @@ async def serve(
                 loop.remove_signal_handler(number)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     """Bound here: uvicorn would end the process if the port is taken."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
