@@ -118,6 +118,8 @@ def test_a_failed_run_is_tried_again_and_a_good_one_forked(
 ) -> None:
     failed, good = desk.start("double", -1), desk.start("double", 3)
     again = parsed(holdfast("retry", failed, "--json"), answers.Started)
+    shown = [line.split() for line in holdfast("show", failed).out.splitlines()]
+    assert ["went", "on", "as", again.label.removeprefix("double/")] in shown
     assert again.existing is msgspec.UNSET
     assert again.id.startswith(failed)
     refused = holdfast_in_terminal("retry", good)

@@ -186,6 +186,19 @@ def test_people_see_eight_digits_and_the_path() -> None:
     assert pid.label("checkout") == "checkout/4f7a9c21.2"
 
 
+def test_a_successor_is_seen_as_one_part_and_read_back() -> None:
+    first = root_of("4f7a9c21aa")
+    again = first.successor("retry")
+    number, one, two = again.path
+    assert again.short == f"4f7a9c21~{one:08x}{two:08x}"
+    assert (number, again.child(4).short) == (2**32 - 1, f"{again.short}.4")
+    for pid in (again, again.child(4), first.child(3).successor("retry").child(0)):
+        assert resolve(pid.label("checkout"), [(pid, "checkout"), (first, "checkout")]) == pid
+        assert resolve(str(pid), [(pid, "checkout")]) == pid
+        assert PromiseId.parse(first.root.hex() + pid.short[8:]) == pid
+    assert str(IdQuery.parse(again.short)) == again.short
+
+
 @pytest.mark.parametrize(
     ("text", "name", "prefix", "path"),
     [
@@ -207,7 +220,8 @@ def test_a_prefix_has_at_least_four_digits(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["checkout", "4f7g", "4f7a.", "4f7a.x", "4f7a..1", "4f7a.-1", "4f7a.4294967296", "ab" * 33, "4f7a.٣"]
+    "text",
+    ["checkout", "4f7g", "4f7a.", "4f7a.x", "4f7a..1", "4f7a.-1", "4f7a.4294967296", "ab" * 33, "4f7a.٣", "4f7a~12"],
 )
 def test_what_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="is no id"):

@@ -173,6 +173,7 @@ def _facts(view: ExecutionView) -> list[tuple[str, Value]]:
         ("awaits", awaits),
         ("children pending", view.children_pending or None),
         ("parent", None if view.parent is None else PromiseId.from_bytes(view.parent).short),
+        ("went on as", None if view.successor is None else PromiseId.from_bytes(view.successor).short),
         ("queue", view.queue),
         ("priority", view.priority or None),
         ("partition key", view.partition_key),

@@ -35,7 +35,8 @@ REGIONS = 1 << 10  # the first bits of a fresh id, and so where it stands in an 
 CANDIDATES_SHOWN = 5
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
-_ID_TEXT = re.compile(r"([0-9A-Fa-f]*)((?:\.[0-9]{1,10})*)")
+_ID_TEXT = re.compile(r"([0-9A-Fa-f]*)((?:\.[0-9]{1,10}|~[0-9A-Fa-f]{16})*)")
+_PATH_PART = re.compile(r"\.([0-9]+)|~([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})")
 # Above every id: only a root of 32 bytes 0xff could come near it, and SHA-256 is not going to give one.
 _ABOVE_ALL_IDS = b"\xff" * 64
 
@@ -193,15 +194,12 @@ class PromiseId:
 
     @property
     def short(self) -> str:
-        """The form people see: `4f7a9c21.2`."""
-        return self._raw[: SHORT_HEX // 2].hex() + self._path_text()
+        """The form people see: `4f7a9c21.2`; of a successor `4f7a9c21~1d9a05c83f20b7e4`."""
+        return self._raw[: SHORT_HEX // 2].hex() + _path_text(self.path)
 
     def label(self, name: str) -> str:
         """The form people see, with the definition's name: `checkout/4f7a9c21.2`."""
         return f"{name}/{self.short}"
-
-    def _path_text(self) -> str:
-        return "".join(f".{number}" for number in self.path)
 
     def __str__(self) -> str:
         return id_text(self._raw)
@@ -282,7 +280,7 @@ class IdQuery:
 
     def __str__(self) -> str:
         name = "" if self.name is None else f"{self.name}/"
-        return name + self.prefix + "".join(f".{number}" for number in self.path)
+        return name + self.prefix + _path_text(self.path)
 
 
 def resolve(query: IdQuery | str, candidates: Iterable[tuple[PromiseId, str]]) -> PromiseId:
@@ -311,7 +309,7 @@ def shortest_unambiguous(ids: Iterable[PromiseId]) -> dict[PromiseId, str]:
         needed = next(i for i in range(ROOT_BYTES * 2) if left[i] != right[i]) + 1
         digits[left] = max(digits[left], needed)
         digits[right] = max(digits[right], needed)
-    return {pid: (root := pid.root.hex())[: digits[root]] + str(pid)[ROOT_BYTES * 2 :] for pid in ids}
+    return {pid: (root := pid.root.hex())[: digits[root]] + _path_text(pid.path) for pid in ids}
 
 
 def id_text(raw: bytes) -> str:
@@ -349,10 +347,25 @@ def _split_id(text: str) -> tuple[str, tuple[int, ...]]:
         raise InvalidArgumentError(
             f"{text!r} is no id: an id has up to {ROOT_BYTES * 2} hex digits, then .n for each level, as in 4f7a9c21.2"
         )
-    path = tuple(int(number) for number in found[2].split(".")[1:])
+    path: tuple[int, ...] = ()
+    for number, first, second in _PATH_PART.findall(found[2]):
+        path += (int(number),) if number else (PATH_NUMBER_MAX, int(first, 16), int(second, 16))
     if any(number > PATH_NUMBER_MAX for number in path):
         raise InvalidArgumentError(f"{text!r} is no id: a path number is at most {PATH_NUMBER_MAX}")
     return found[1].lower(), path
+
+
+def _path_text(path: tuple[int, ...]) -> str:
+    """`.2.0`; the three numbers of a successor are one part, as `_split_id` reads it back."""
+    text, at = "", 0
+    while at < len(path):
+        if path[at] == PATH_NUMBER_MAX and at + 2 < len(path):
+            text += f"~{path[at + 1]:08x}{path[at + 2]:08x}"
+            at += 3
+        else:
+            text += f".{path[at]}"
+            at += 1
+    return text
 
 
 def _first_after_prefix(prefix: bytes) -> bytes:

@@ -85,6 +85,7 @@ async def execution(page: Page) -> Response:
         live_words="ended" if view.status.is_terminal else "connecting",
         poll_seconds=0 if view.status.is_terminal else POLL_SECONDS,
         successor=item.successor,
+        successor_short=item.successor and PromiseId.parse(item.successor).short,
         machine=machine,
         job=job,
         run=run,
