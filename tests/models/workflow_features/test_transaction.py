@@ -55,6 +55,7 @@ async def test_its_writes_and_its_result_are_one_commit(rig: Rig) -> None:
     assert await rig.result(handle) == 7
     assert await account.amounts() == [3, 4]
     assert "InvokeCompleted root.1 Ok(4) attempt=1" in await rig.lines(handle)
+    assert (await handle.describe()).step != "sleep"  # no timer was waited for
 
 
 async def test_a_failed_one_is_rolled_back_and_retried_by_its_policy(rig: Rig) -> None:

@@ -253,8 +253,15 @@ class RunLedger:
         wait = self._session.wait
         if wait is None:
             return None
-        call = self._session.open_calls.get(wait.waiting_on[0])
-        step = call.function_name if call is not None else (wait.signals[0].signal_name if wait.signals else "sleep")
+        waited = wait.waiting_on[0]
+        if (call := self._session.open_calls.get(waited)) is not None:
+            step = call.function_name
+        elif wait.signals:
+            step = wait.signals[0].signal_name
+        elif waited in self._session.timers:
+            step = "sleep"
+        else:  # it has just ended, and the body does not know yet
+            return None
         if step == self._step_shown:
             return None
         self._step_shown = step
