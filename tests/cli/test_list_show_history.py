@@ -10,7 +10,7 @@ from tests.cli.conftest import Call, Shop
 
 SUMMARY_KEYS = set(Summary.__struct_fields__)
 DETAIL_KEYS = set(Details.__struct_fields__)
-COLUMNS = ["ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "NOTE"]
+COLUMNS = ["ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "KEY", "NOTE"]
 
 
 def test_list_in_a_pipe_is_aligned_text_with_exact_times(holdfast: Call, orders: Shop) -> None:
@@ -211,3 +211,4 @@ def test_a_key_names_an_execution_and_is_shown(holdfast: Call, orders: Shop) -> 
         ran = holdfast("show", given)
         assert (ran.code, ran.err) == (0, "")
         assert ["key", *key.split()] in [line.split() for line in ran.out.splitlines()]
+    assert f"  {key}  -\n" in holdfast("list", "--queue", orders.queue).out

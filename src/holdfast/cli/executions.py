@@ -20,7 +20,7 @@ from holdfast.views import shapes
 from holdfast.views.reading import LOOKED_AT
 
 CHILDREN_SHOWN = 20
-LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "NOTE")
+LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "KEY", "NOTE")
 
 
 @click.command("list")
@@ -106,6 +106,7 @@ def execution_grid(views: Sequence[ExecutionView]) -> Grid:
             view.attempt,
             view.queue,
             view.updated_at,
+            view.idempotency_key,
             _note(view),
         ]
         for view in views

@@ -36,6 +36,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(description="workflow, task, machine, flow or batch")]
     name: Annotated[str, Meta(description="The definition")]
     version: Annotated[int, Meta(description="Of the definition, at the start")]
+    idempotency_key: Annotated[str | None, Meta(description="The key it was started with")]
     status: Status
     step: Annotated[str, Meta(description="Of a machine, the step it is at; else what the kind calls its place")]
     attempt: Annotated[int, Meta(description="How often the current step was tried before, crashes included")]
@@ -74,7 +75,6 @@ class Details(Summary, frozen=True, kw_only=True):
     digest: Annotated[str | None, Meta(description="Of the code that ran it last")]
     eligible_at: datetime
     wake_at: datetime | None
-    idempotency_key: Annotated[str | None, Meta(description="The key it was started with")]
     cancel_reason: str | None
     deadline_at: datetime | None
     journal_length: Annotated[int, Meta(description="How many events its journal holds")]
@@ -270,6 +270,7 @@ def _summary_fields(view: ExecutionView) -> dict[str, object]:
         "kind": view.kind,
         "name": view.name,
         "version": view.version,
+        "idempotency_key": view.idempotency_key,
         "status": view.status,
         "step": step_of(view),
         "attempt": view.attempt,
@@ -306,7 +307,6 @@ def details(view: ExecutionView, inbox: Sequence[values.Signal], children: Seque
         digest=view.digest,
         eligible_at=view.eligible_at,
         wake_at=view.wake_at,
-        idempotency_key=view.idempotency_key,
         cancel_reason=view.cancel_reason,
         deadline_at=view.deadline_at,
         journal_length=view.journal_length,

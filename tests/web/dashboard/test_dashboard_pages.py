@@ -30,13 +30,13 @@ async def shown(pages: httpx.AsyncClient, path: str) -> str:
 
 
 async def test_lists_show_what_the_ledger_holds(shop: Shop, pages: httpx.AsyncClient) -> None:
-    order = await shop.order.options(attributes={"customer": 17}).start(5)
+    order = await shop.order.options(attributes={"customer": 17}, key="<order> 17").start(5)
     parcel = await shop.parcel.start(Box(3))
     broken = await shop.broken.start("<b>torn</b>")
     await shop.work()
     for path, texts in {
         "/": ["Throughput", "&lt;b&gt;torn"],
-        "/executions": [order.id.short, parcel.id.short, broken.id.short],
+        "/executions": [order.id.short, "&lt;order&gt; 17", parcel.id.short, broken.id.short],
         "/executions?status=failed": [broken.id.short],
         "/executions?q=customer%3D17": [order.id.short],
         "/executions?kind=machine": [parcel.id.short],
