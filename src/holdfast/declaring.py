@@ -23,7 +23,7 @@ from holdfast.models.machine.definition import Machine, MachineDefinition
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options
-from holdfast.models.schedule import ScheduleSpec, definition_name, make_spec
+from holdfast.models.schedule import ScheduleSpec, check_args, definition_name, make_spec
 from holdfast.models.webhook import webhook
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
@@ -285,7 +285,9 @@ class Declarations:
             chosen = check_name(name or target)
             if chosen in self._scheduled:
                 raise ConfigurationError(f"the schedule {chosen!r} is declared twice; give one of them another name")
-            self._scheduled[chosen] = make_spec(cron, target, **settings)
+            spec = make_spec(cron, target, **settings)
+            check_args(definition, spec)
+            self._scheduled[chosen] = spec
             return definition
 
         return declare

@@ -19,10 +19,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from holdfast.core.clock import to_datetime
-from holdfast.core.codec import codec_for
+from holdfast.core.codec import Codec, codec_for
 from holdfast.core.cron import Cron
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import HoldfastError, InvalidArgumentError, NotFoundError, StoreError
+from holdfast.core.errors import DecodeError, HoldfastError, InvalidArgumentError, NotFoundError, StoreError
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.searchable import is_text
 from holdfast.engine.service import Service
@@ -30,6 +30,8 @@ from holdfast.models.connection import Connection
 from holdfast.models.definitions import NamedStarter, find_definition, named_row
 from holdfast.models.handle import Handle
 from holdfast.models.options import Options, check_queue
+from holdfast.models.workflow.definition import Workflow
+from holdfast.models.workflow.task import Task
 from holdfast.store.base import Store
 from holdfast.store.schedules import Schedule, Tick
 from holdfast.store.values import NewExecution
@@ -125,7 +127,9 @@ class Schedules:
         Settings: `timezone`, `args` (a mapping of arguments, or a machine's state), `queue`, `overlap`, `catch_up`,
         `window`. The next tick is the first after now; one whose time has not changed keeps its next tick.
         """
-        await self.put(check_name(name), make_spec(cron, definition_name(definition), **settings))
+        spec = make_spec(cron, definition_name(definition), **settings)
+        check_args(definition, spec)
+        await self.put(check_name(name), spec)
 
     async def put(self, name: str, spec: ScheduleSpec) -> None:
         store = await self._connection.store()
@@ -175,6 +179,29 @@ def definition_name(definition: str | Any) -> str:
     if not isinstance(name, str):
         raise InvalidArgumentError(f"a schedule starts a workflow, a task or a machine, not {definition!r:.100}")
     return name
+
+
+def check_args(definition: str | Any, spec: ScheduleSpec) -> None:
+    """Where the code is at hand: a tick that could only be stranded is refused when it is declared."""
+    if isinstance(definition, (Workflow, Task)):
+        found: Any = definition.signature
+    else:
+        found = getattr(definition, "__holdfast__", None)  # of a machine; a name alone tells nothing
+    codec, names = getattr(found, "codec", None), getattr(found, "names", None)
+    if not isinstance(codec, Codec):
+        return
+    given = codec_for(Any).decode(bytes(spec.input))
+    reason: object = None
+    if names is not None and isinstance(given, dict) and (unknown := sorted(set(given) - set(names))):
+        reason = f"it has no parameter {', '.join(unknown)}; its parameters are: {', '.join(names) or 'none'}"
+    else:
+        try:
+            codec.decode(bytes(spec.input))
+        except DecodeError as error:
+            reason = error.__cause__ or error
+    if reason is not None:
+        shown = bytes(spec.input).decode()
+        raise InvalidArgumentError(f"the args {shown:.100} of a schedule do not fit {spec.definition}: {reason}")
 
 
 class Scheduler(Service):

@@ -75,6 +75,15 @@ def test_a_task_is_a_function() -> None:
             untyped.task(bad)
 
 
+def test_a_retry_is_a_policy_and_no_number() -> None:
+    async def flaky(number: int) -> int:
+        return number
+
+    for declare in (untyped.task, untyped.batch):
+        with pytest.raises(DefinitionError, match=r"retry of \S+ is a RetryPolicy\(max_attempts=\.\.\.\), not 3"):
+            declare(flaky, retry=3)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

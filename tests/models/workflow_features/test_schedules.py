@@ -221,6 +221,39 @@ async def test_declared_with_the_code_it_is_made_by_the_worker_and_worked_by_it(
 
 
 @pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (None, "the args {} of a schedule do not fit report: Object missing required field `number`"),
+        ({"number": "x"}, r"do not fit report: Expected `int`, got `str` - at `\$.number`"),
+        ({"nmber": 1}, "do not fit report: it has no parameter nmber; its parameters are: number, kind"),
+        ([1], "do not fit report: Expected `object`, got `array`"),
+    ],
+)
+async def test_args_that_do_not_fit_the_code_are_refused_when_it_is_declared(rig: Rig, args: Any, said: str) -> None:
+    @rig.app.workflow(name="report")
+    async def report(ctx: Context, number: int, kind: str = "daily") -> None: ...
+
+    with pytest.raises(InvalidArgumentError, match=said):
+        rig.app.schedule("@daily", args=args)(report)
+    with pytest.raises(InvalidArgumentError, match=said):
+        await rig.app.schedules.create("daily", "@daily", report, args=args)
+    assert await rig.app.schedules.list() == []
+    await rig.app.schedules.create("daily", "@daily", report, args={"number": 1})
+
+
+def test_the_state_of_a_machine_is_checked_too(rig: Rig) -> None:
+    @rig.app.machine(name="Sweep")
+    class Sweep(Machine[int]):
+        @step(initial=True)
+        async def sweep(self, ctx: object) -> Outcome:
+            return Done("swept")
+
+    with pytest.raises(InvalidArgumentError, match="do not fit Sweep: Expected `int`, got `object`"):
+        rig.app.schedule("@daily")(Sweep)
+    rig.app.schedule("@daily", args=3)(Sweep)
+
+
+@pytest.mark.parametrize(
     "settings",
     [{"cron": "often"}, {"timezone": "Mars/Base"}, {"overlap": "both"}, {"catch_up": "some"}, {"definition": "a b"}],
 )

@@ -112,6 +112,8 @@ class Batch(Generic[T, R]):
         self.result: Codec[Any] = self.signature.result
         self.queue = check_queue(queue)
         self.priority = check_priority(priority)
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise DefinitionError(f"retry of {self.name} is a RetryPolicy(max_attempts=...), not {retry!r:.60}")
         self.retry = retry or RetryPolicy()
         self.guard = self._make_guard()
         self.timeout_seconds = None if timeout is None else seconds(timeout, name="timeout")

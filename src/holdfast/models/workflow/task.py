@@ -88,6 +88,8 @@ class Task(Generic[P, R]):
         self.signature = Signature(function, self.name, skip=self.skipped)
         self.call = self.signature.call
         self.resources: tuple[tuple[str, type], ...] = self.signature.resources
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise DefinitionError(f"retry of {self.name} is a RetryPolicy(max_attempts=...), not {retry!r:.60}")
         self.retry = retry or RetryPolicy()
         self.timeout_seconds = None if timeout is None else seconds(timeout, name="timeout")
         self.heartbeat_seconds = (
