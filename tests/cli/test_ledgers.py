@@ -69,7 +69,7 @@ def test_a_run_in_flight_goes_through_a_pipe_and_goes_on_once(
 
     again, refused = piped(tmp_path, desk.database, elsewhere, run)
     assert (again.code, refused.code) == (0, 1)
-    assert "is here already" in refused.err
+    assert "here already. Skip what exists (--skip-existing), or replace it (--replace)" in refused.err
     assert "what is live goes on in this ledger" not in again.err or "paused" in again.err
 
     _, back = piped(tmp_path, elsewhere, desk.database, run, take_in=("--replace",))

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from holdfast import __version__
-from holdfast.cli.main import COMMANDS, holdfast
+from holdfast.cli.main import COMMANDS, ELSEWHERE, holdfast
 from tests.cli.conftest import Call
 from tests.cli.processes import HOLDFAST, environment, in_pipe, in_terminal
 
@@ -41,7 +41,9 @@ def test_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["lst"], "No such command 'lst'. (see `holdfast --help`)"),
+        (["lst"], "No such command 'lst': did you mean `list`? (see `holdfast --help`)"),
+        (["dashboard"], "No such command 'dashboard': did you mean `web`? (see `holdfast --help`)"),
+        (["zzz"], "No such command 'zzz'. (see `holdfast --help`)"),
         (["list", "--colour"], "No such option '--colour'"),
         (["show"], "Missing argument 'ID'. (see `holdfast show --help`)"),
         (["list", "--status", "asleep"], "'asleep' is not one of"),
@@ -62,7 +64,7 @@ def test_wrong_use_explains_itself_in_one_line(in_process: Call, arguments: list
 def test_wrong_use_in_a_process_of_its_own(tmp_path: Path) -> None:
     ran = in_pipe([*HOLDFAST, "lst"], folder=tmp_path, fresh=True)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "holdfast: No such command 'lst'. (see `holdfast --help`)\n"
+    assert ran.err == "holdfast: No such command 'lst': did you mean `list`? (see `holdfast --help`)\n"
 
 
 def test_no_command_at_all_shows_the_help(tmp_path: Path) -> None:
@@ -110,3 +112,8 @@ def test_what_a_terminal_of_another_encoding_cannot_show_is_escaped(tmp_path: Pa
     assert {queue["name"] for queue in ran.json["queues"]} == {"Zürich", "日本\U0001f355"}
     ran = in_pipe([*HOLDFAST, "schedules", "pause", "caf\udce9"], folder=tmp_path, extra=narrow, fresh=True)
     assert (ran.code, ran.err.count("\n")) == (3, 1)
+
+
+def test_names_of_elsewhere_lead_to_commands_that_exist() -> None:
+    assert set(ELSEWHERE.values()) <= set(COMMANDS)
+    assert not set(ELSEWHERE) & set(COMMANDS)

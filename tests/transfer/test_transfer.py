@@ -115,7 +115,7 @@ async def test_a_workflow_in_flight_goes_on_elsewhere_and_back_and_does_everythi
 
     if is_ended:
         await handle.cancel(force=True)  # what is left here
-    with pytest.raises(TransferError, match="is here already"):
+    with pytest.raises(TransferError, match="here already"):
         await moved(elsewhere.store, stores.store, handle.id)
     back = here
     assert (await moved(elsewhere.store, stores.store, handle.id, True, pause=True)).executions == 2
@@ -128,7 +128,7 @@ async def test_a_workflow_in_flight_goes_on_elsewhere_and_back_and_does_everythi
     view = await elsewhere.store.get(handle.id.to_bytes())
     assert view is not None
     assert not view.status.is_terminal
-    with pytest.raises(TransferError, match="is here already"):  # it is done here: nothing takes its place
+    with pytest.raises(TransferError, match="here already"):  # it is done here: nothing takes its place
         await moved(elsewhere.store, stores.store, handle.id, True, pause=True)
     for app in (here, there):
         await app.close()
@@ -141,13 +141,13 @@ async def test_what_is_live_or_further_here_is_not_replaced(stores: Stores, else
     await work(here)
     await moved(stores.store, elsewhere.store, handle.id, pause=True)
     await handle.resume()
-    with pytest.raises(TransferError, match="is here already"):  # it may be picked at any moment
+    with pytest.raises(TransferError, match="here already"):  # it may be picked at any moment
         await moved(elsewhere.store, stores.store, handle.id, True, pause=True)
     await handle.signal("word", "one")
     await work(here, "default")
     await handle.pause()
     before = await handle.describe()
-    with pytest.raises(TransferError, match="is here already"):  # it has done more than the other
+    with pytest.raises(TransferError, match="here already"):  # it has done more than the other
         await moved(elsewhere.store, stores.store, handle.id, True, pause=True)
     assert (await handle.describe()) == before
     for app in (here, there):

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -57,6 +58,23 @@ COMMANDS: Final = {
     "completion": ("holdfast.cli.completion:completion_command", "Print the completion script of a shell."),
 }
 
+# What the commands are called in programs that people come from.
+ELSEWHERE: Final = {
+    **dict.fromkeys(("dashboard", "ui", "flower", "serve"), "web"),
+    **dict.fromkeys(("ps", "ls", "status", "inspect", "search"), "list"),
+    **dict.fromkeys(("describe", "get"), "show"),
+    **dict.fromkeys(("logs", "follow", "watch"), "tail"),
+    **dict.fromkeys(("run", "enqueue", "submit", "call"), "start"),
+    **dict.fromkeys(("send", "notify", "event"), "signal"),
+    **dict.fromkeys(("kill", "terminate", "revoke", "delete"), "cancel"),
+    **dict.fromkeys(("purge", "prune", "clean"), "gc"),
+    **dict.fromkeys(("init", "upgrade"), "migrate"),
+    **dict.fromkeys(("beat", "cron", "schedule"), "schedules"),
+    **dict.fromkeys(("replay", "validate"), "check"),
+    **dict.fromkeys(("events", "journal"), "history"),
+    "queue": "queues",
+}
+
 
 class LazyGroup(click.Group):
     """Knows its commands by name; imports the one that is used."""
@@ -70,6 +88,14 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        meant = ELSEWHERE.get(args[0]) or next(iter(get_close_matches(args[0], COMMANDS, 1)), None)
+        if args[0] not in COMMANDS and meant is not None:
+            context.fail(f"No such command {args[0]!r}: did you mean `{meant}`?")
+        return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -141,11 +141,12 @@ def _in_the_way(existing: Existing) -> str:
     if existing.schedules:
         return (
             f"nothing was imported: the schedule {existing.schedules[0]!r} is here already. "
-            "Delete it, or skip what exists"
+            "Delete it, or skip what exists (--skip-existing)"
         )
     shown = ", ".join(PromiseId.parse(promise).short for promise in existing.ids[:_SHOWN])
     more = f" and {len(existing.ids) - _SHOWN} more" if len(existing.ids) > _SHOWN else ""
     return (
-        f"nothing was imported: {shown}{more} is here already. Skip what exists, or replace it: paused or cancelled, "
-        "without a parent, and not further than the file says"
+        f"nothing was imported: {shown}{more} {'are' if existing.ids[1:] else 'is'} here already. Skip what exists "
+        "(--skip-existing), or replace it (--replace): paused or cancelled, without a parent, and not further than the "
+        "file says"
     )
