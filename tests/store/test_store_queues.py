@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from holdfast.core.durations import MAX_SECONDS
+from holdfast.models.options import RATE_LEAST, RATE_MOST, RATE_PERIOD_LEAST
 from holdfast.store.base import Store
-from holdfast.store.values import QueueChange, QueueSettings
-from holdfast.testing.hand import Hand, done, go, keep, park, promise_of, row
+from holdfast.store.values import QueueChange, QueueRoom, QueueSettings
+from holdfast.testing.hand import HANDLER, Hand, done, go, keep, park, promise_of, row
 from holdfast.testing.stores import Stores
 
 
@@ -98,6 +100,21 @@ async def test_a_bucket_holds_no_more_than_one_period(stores: Stores, hand: Hand
     await hand.insert(*(row(str(n)) for n in range(10)))
     await stores.advance(20)
     assert len(await hand.pick()) == 3
+
+
+@pytest.mark.parametrize(
+    ("rate", "period", "at_once"),
+    [(RATE_LEAST, MAX_SECONDS, 1), (RATE_MOST, RATE_PERIOD_LEAST, 3), (RATE_LEAST, RATE_PERIOD_LEAST, 1)],
+)
+async def test_the_most_extreme_rates_can_be_reckoned_with(
+    stores: Stores, hand: Hand, rate: float, period: float, at_once: int
+) -> None:
+    await stores.store.change_queue("default", QueueChange(rate=rate, rate_seconds=period, concurrency=2**31 - 1))
+    await hand.insert(*(row(str(n)) for n in range(9)))
+    assert len(await hand.pick(3)) == at_once
+    picked = await stores.store.pick(hand.name, [QueueRoom("default", 3)], [HANDLER], 3)
+    assert len(picked.claims) == (3 if at_once == 3 else 0)
+    assert at_once == 3 or picked.next_due_seconds is not None
 
 
 async def test_looking_at_an_empty_queue_uses_up_nothing(stores: Stores, hand: Hand) -> None:

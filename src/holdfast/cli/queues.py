@@ -12,7 +12,7 @@ from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Cell, Grid, Value
 from holdfast.core.durations import format_duration, parse_duration
 from holdfast.core.errors import InvalidArgumentError
-from holdfast.models.options import check_queue
+from holdfast.models.options import CONCURRENCY_MOST, RATE_LEAST, RATE_MOST, RATE_PERIOD_LEAST, check_queue
 from holdfast.store.values import QueueChange, QueueSettings
 from holdfast.views import reading, shapes
 
@@ -60,7 +60,9 @@ def _list(call: Invocation) -> None:
 
 @queues_group.command("set")
 @click.argument("name", metavar="QUEUE")
-@click.option("--concurrency", type=click.IntRange(min=1), help="Executions at work at most, over all workers.")
+@click.option(
+    "--concurrency", type=click.IntRange(1, CONCURRENCY_MOST), help="Executions at work at most, over all workers."
+)
 @click.option("--no-concurrency", is_flag=True, help="Lift the limit.")
 @click.option("--rate", metavar="N/TIME", help="Executions begun at most in a time: 100/s, 5000/1h.")
 @click.option("--no-rate", is_flag=True, help="Lift the limit.")
@@ -136,6 +138,6 @@ def parse_rate(text: str) -> tuple[float, float]:
         length = parse_duration(period if period[:1].isdigit() else f"1{period}") if slash else 1.0
     except (ValueError, InvalidArgumentError):
         rate = length = 0.0
-    if not 0 < rate < float("inf") or not length > 0:
+    if not RATE_LEAST <= rate <= RATE_MOST or not length >= RATE_PERIOD_LEAST:
         raise CommandError(f"{text!r} is no rate: write 100/s, 20/m or 5000/1h", Exit.WRONG_USE)
     return rate, length

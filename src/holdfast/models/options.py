@@ -20,6 +20,9 @@ QUEUE_MAX_CHARS = 100
 UNIQUE_KEY_MAX_BYTES = 1024
 AT_LAST_YEAR = 9_000  # far enough below datetime.max for every delay and deadline on top
 PRIORITY_LOWEST, PRIORITY_HIGHEST = -32_768, 32_767
+CONCURRENCY_MOST = 2**31 - 1
+# A bucket that never fills, or fills at once, would be an error of every pick of its queue.
+RATE_LEAST, RATE_MOST, RATE_PERIOD_LEAST = 1e-6, 1e9, 0.001
 _STATUSES = frozenset(Status)
 
 
@@ -93,14 +96,26 @@ def check_queue(queue: str) -> str:
 
 def check_limits(concurrency: int | None, rate: float | None, period: float) -> None:
     """What a queue may be limited to; `period` in seconds."""
-    if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
-        raise InvalidArgumentError(f"the concurrency of a queue is at least 1, not {concurrency!r}; or pause it")
-    if rate is not None and (not rate > 0 or not period > 0):
-        raise InvalidArgumentError(f"a rate is more than 0 in a period above 0, not {rate!r} in {period!r} s")
+    if concurrency is not None and not (_is_whole(concurrency) and 1 <= concurrency <= CONCURRENCY_MOST):
+        raise InvalidArgumentError(
+            f"the concurrency of a queue is a whole number from 1 to {CONCURRENCY_MOST}, not {concurrency!r}; "
+            "None lifts the limit, and pausing the queue stops it"
+        )
+    if rate is not None and not (
+        (_is_whole(rate) or isinstance(rate, float)) and RATE_LEAST <= rate <= RATE_MOST and period >= RATE_PERIOD_LEAST
+    ):
+        raise InvalidArgumentError(
+            f"a rate is {RATE_LEAST:g} to {RATE_MOST:g} in a period of {RATE_PERIOD_LEAST:g} s or more, "
+            f"not {rate!r} in {period!r} s; None lifts the limit"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_priority(priority: int) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int):
+    if not _is_whole(priority):
         raise InvalidArgumentError(f"a priority is a whole number, not {priority!r}")
     if not PRIORITY_LOWEST <= priority <= PRIORITY_HIGHEST:
         raise InvalidArgumentError(f"the priority {priority} is outside {PRIORITY_LOWEST}..{PRIORITY_HIGHEST}")

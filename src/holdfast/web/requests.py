@@ -9,7 +9,15 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.core.status import Status
-from holdfast.models.options import PARTITION_KEY_MAX_CHARS, PRIORITY_HIGHEST, PRIORITY_LOWEST, QUEUE_MAX_CHARS
+from holdfast.models.options import (
+    PARTITION_KEY_MAX_CHARS,
+    PRIORITY_HIGHEST,
+    PRIORITY_LOWEST,
+    QUEUE_MAX_CHARS,
+    RATE_LEAST,
+    RATE_MOST,
+    RATE_PERIOD_LEAST,
+)
 
 # No NUL: PostgreSQL keeps none in text.
 _NO_NUL = r"^[^\u0000]*$"
@@ -127,8 +135,8 @@ class QueueRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     paused: bool | UnsetType = UNSET
     concurrency: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType | None = UNSET
-    rate: Annotated[float, Meta(gt=0, le=1e9)] | UnsetType | None = UNSET
-    rate_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] | UnsetType = UNSET
+    rate: Annotated[float, Meta(ge=RATE_LEAST, le=RATE_MOST)] | UnsetType | None = UNSET
+    rate_seconds: Annotated[float, Meta(ge=RATE_PERIOD_LEAST, le=31_536_000)] | UnsetType = UNSET
 
 
 def attributes_of(where: list[str]) -> dict[str, Scalar]:

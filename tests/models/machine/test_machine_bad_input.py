@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -210,9 +211,17 @@ async def test_a_result_of_another_type_is_refused(rig: Rig, machine: type[Machi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"concurrency": 0}, "at least 1"),
-        ({"rate": 0}, "a rate is more than 0"),
-        ({"rate": 5, "rate_period": 0}, "a rate is more than 0"),
+        ({"concurrency": 0}, "a whole number from 1"),
+        ({"concurrency": 1.5}, "a whole number from 1"),
+        ({"concurrency": 2**31}, "a whole number from 1"),
+        ({"rate": 0}, "a rate is 1e-06 to"),
+        ({"rate": 5, "rate_period": 0}, "in a period of 0.001 s or more"),
+        ({"rate": 5, "rate_period": 1e-9}, "in a period of 0.001 s or more"),
+        ({"rate": math.inf}, "None lifts the limit"),
+        ({"rate": math.nan}, "a rate is"),
+        ({"rate": 1e-308}, "a rate is"),
+        ({"rate": "5"}, "a rate is"),
+        ({"rate": True}, "a rate is"),
     ],
 )
 async def test_a_bad_limit_of_a_queue_is_refused(rig: Rig, options: dict[str, Any], message: str) -> None:
