@@ -73,6 +73,27 @@ async def test_order_within_a_key_is_priority_then_time_then_id(stores: Stores, 
     assert await drain(hand) == [promise_of(key) for key in "abcd"]
 
 
+@pytest.mark.parametrize("is_served", [True, False], ids=["paused", "not-served"])
+async def test_a_queue_that_stands_still_holds_back_no_other(
+    hand: Hand, store: Store, is_served: bool
+) -> None:
+    """The best row behind the key is of a queue that gives nothing: those of the other queue go on."""
+    both, one = ("halted", "moving"), ("moving",)
+    await hand.insert(keyed("a", queue="moving"), keyed("b", queue="halted"), keyed("c", queue="moving"))
+    await hand.insert(keyed("d", queue="moving"))
+    (claim,) = await hand.pick(queues=both)
+    assert await hand.pick(queues=both) == [], "the others are found to be waiting"
+    await store.configure_queue(QueueSettings(name="halted", paused=is_served))
+    served = both if is_served else one
+    for key in "cd":
+        await hand.apply(claim, done())
+        (claim,) = await hand.pick(queues=served)
+        assert claim.promise == promise_of(key)
+    await hand.apply(claim, done())
+    await store.configure_queue(QueueSettings(name="halted"))
+    assert await picked_keys(hand, queues=both) == [promise_of("b")]
+
+
 async def test_a_newcomer_with_a_better_place_goes_before_those_that_wait(hand: Hand) -> None:
     await hand.insert(keyed("a"), keyed("c"), keyed("d"))
     (claim,) = await hand.pick()

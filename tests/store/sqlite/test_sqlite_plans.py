@@ -29,7 +29,7 @@ PLANS = {
     "pick_next_priority": [PICK + "(queue=? AND priority>?)"],
     "pick_next_due": [PICK + "(queue=? AND priority=? AND eligible_at>?)"],
     "key_next": [
-        "SEARCH executions USING INDEX executions_blocked (partition_key=?)",
+        "SEARCH executions USING INDEX executions_blocked (partition_key=? AND queue>?)",
     ],
     "key_block": [BY_ROW],
     "key_unblock": [BY_ROW],

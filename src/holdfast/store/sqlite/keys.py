@@ -2,7 +2,7 @@
 
 A key is taken by the execution that is picked and dropped when its lease ends. Rows that a pick finds behind a taken
 key are blocked: they leave the pick's index, so that a hot key costs later picks nothing. Whoever drops a key unblocks
-the best of them. Newcomers are in the index and compete in order.
+the best of them in each queue. Newcomers are in the index and compete in order.
 
 SQLite has one writer at a time, so a key is settled at once where it is dropped; there is no moment in which a
 picker could see a dropped key that nobody has settled.
@@ -39,16 +39,18 @@ def drop(tx: Tx, dropped: Iterable[tuple[str, int]]) -> bool:
 
 
 def settle(tx: Tx, key: str) -> bool:
-    """See to it that the best blocked row of a free key is up for picking.
+    """See to it that the best blocked row of a free key is up for picking, of each queue that has one.
 
-    Called for a dropped key, and when a row that was up for picking leaves by cancel or pause: it may have been the
-    one that was unblocked for all those behind it.
+    Of each queue, because one that is paused, or that nobody serves, must not hold back the rows of another. Called for
+    a dropped key, and when a row that was up for picking leaves by cancel or pause: it may have been the one that was
+    unblocked for all those behind it.
     """
     if is_taken(tx, key):
         return False
-    head = tx.db.execute(SQL["key_next"], (key,)).fetchone()
-    if head is None:
-        return False
-    tx.db.execute(SQL["key_unblock"], head)
-    tx.work = True
-    return True
+    queue, unblocked = "", False
+    while (head := tx.db.execute(SQL["key_next"], (key, queue)).fetchone()) is not None:
+        row, queue = head
+        tx.db.execute(SQL["key_unblock"], (row,))
+        unblocked = True
+    tx.work |= unblocked
+    return unblocked

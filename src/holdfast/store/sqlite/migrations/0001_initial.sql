@@ -82,7 +82,7 @@ create index executions_pick
   where status = 'runnable' and paused = 0 and key_blocked = 0;
 
 -- Rows behind a held key: out of the pick's way until the key is free (ruling E9).
-create index executions_blocked on executions (partition_key, priority, eligible_at, id)
+create index executions_blocked on executions (partition_key, queue, priority, eligible_at, id)
   where status = 'runnable' and paused = 0 and key_blocked = 1;
 
 create index executions_locked on executions (locked_by, queue) where status = 'executing';
