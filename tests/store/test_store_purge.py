@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import LIVE, TERMINAL, Status
 from holdfast.store.base import Store, handler_of
-from holdfast.store.effects import AdvanceExecution, Commit, ConsumeSignals, RecordTransition, SpawnExecutions
+from holdfast.store.effects import (
+    AdvanceExecution,
+    Commit,
+    ConsumeSignals,
+    ContinueExecution,
+    RecordTransition,
+    SpawnExecutions,
+)
 from holdfast.store.values import Delivery, ExecutionClaim, ExecutionFilter, NewSignal, Retention
 from holdfast.testing.hand import Hand, child_rows, done, go, keep, promise_of, row, wait_children
 from holdfast.testing.stores import Stores
@@ -188,3 +196,24 @@ async def test_a_child_outlives_a_parent_that_was_deleted(stores: Stores, hand: 
     (again,) = await hand.pick(queues=["children"])
     await hand.apply(again, done())
     assert (await hand.view(late)).status is Status.DONE
+
+
+async def test_a_run_is_found_by_its_first_id_as_long_as_by_its_last(stores: Stores, hand: Hand) -> None:
+    """A key names the first of the runs that followed each other: its age is that of the last."""
+    claim = await hand.take(row("a"))
+    for _ in range(3):
+        await stores.advance(2 * DAY)
+        await hand.beat()
+        new = PromiseId.from_bytes(claim.promise).successor("continued").to_bytes()
+        await hand.apply(claim, done(), ContinueExecution(row("a", promise=new)))
+        claim = await hand.take()
+    await hand.apply(claim, done("7"))
+    await stores.store.purge(OLD, 10)
+    first, last = await stores.store.get_many([promise_of("a"), claim.promise])
+    assert first is not None
+    assert last is not None
+    (again,) = await stores.store.insert([row("a")])
+    assert not again.created, "the same key starts no second one while the first is remembered"
+    await stores.advance(2 * DAY)
+    await stores.store.purge(OLD, 10)
+    assert await left(stores.store) == 0

@@ -185,17 +185,20 @@ end $$;
 create or replace function {schema}.purge_1(p_age double precision, p_queue text, p_name text, p_limit int) returns int
 language plpgsql as $$
 declare
+  v_before timestamptz := {schema}.clock() - p_age * interval '1 second';
   v_ids bigint[];
 begin
   v_ids := array(
     select e.id from {schema}.executions e
-    where e.ended_at is not null and e.ended_at <= {schema}.clock() - p_age * interval '1 second'
+    where e.ended_at is not null and e.ended_at <= v_before
       and (p_queue is null or e.queue = p_queue) and (p_name is null or e.name = p_name)
       and not exists (
         select from {schema}.executions p
         where p.id = e.parent_id and p.barrier_round = e.parent_round and p.ended_at is null)
-      -- nor what the run that goes on in its place is found by
-      and not exists (select from {schema}.executions n where n.promise = e.successor and n.ended_at is null)
+      -- nor what the run that goes on in its place, or went on and ended since, is found by
+      and not exists (
+        select from {schema}.executions n
+        where n.promise = e.successor and (n.ended_at is null or n.ended_at > v_before))
     order by e.ended_at, e.id limit p_limit for update skip locked
   );
   delete from {schema}.signals where target_id = any (v_ids);

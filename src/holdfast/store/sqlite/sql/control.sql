@@ -70,8 +70,10 @@ where e.ended_at <= ?1 and (?2 is null or e.queue = ?2) and (?3 is null or e.nam
     select 1 from executions p
     where p.id = e.parent_id and p.barrier_round = e.parent_round and p.ended_at is null
   )
-  -- nor what the run that goes on in its place is found by
-  and not exists (select 1 from executions n where n.promise = e.successor and n.ended_at is null)
+  -- nor what the run that goes on in its place, or went on and ended since, is found by
+  and not exists (
+    select 1 from executions n where n.promise = e.successor and (n.ended_at is null or n.ended_at > ?1)
+  )
 order by e.ended_at limit ?4;
 
 -- name: purge_executions
