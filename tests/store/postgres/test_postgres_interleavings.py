@@ -17,7 +17,7 @@ from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.driver import DriverConnection
-from holdfast.store.values import ExecutionClaim, ExecutionFilter, NewSignal, Reaped
+from holdfast.store.values import ExecutionClaim, ExecutionFilter, NewSignal, QueueSettings, Reaped
 from holdfast.testing.hand import Hand, child_rows, done, keep, park, promise_of, row, wait_children
 
 # ---------------------------------------------------------------------- wake-ups (ruling E2)
@@ -295,3 +295,22 @@ async def test_what_was_started_before_is_found_without_writing(
     for one in rows:
         assert not (await ledger.insert([one]))[0].created
     assert await connection.fetchval(size) == before
+
+
+# ---------------------------------------------------------------------- rates
+
+
+async def test_a_bucket_does_not_fill_twice_for_the_time_that_a_pick_waited(
+    ledger: PostgresStore, schema: str, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """Pickers of a limited queue take turns; one that waited began before the last token was taken."""
+    queues = f"{schema}.queues"
+    await ledger.configure_queue(QueueSettings(name="default", rate=1, rate_seconds=3600))
+    await hand.insert(row("a"))
+    await held.execute(f"select from {queues} for update")
+    task = asyncio.create_task(hand.pick())
+    await until_it_waits(await connect(), task, held)
+    taken_at = await held.fetchval(f"update {queues} set tokens = 0, tokens_at = clock_timestamp() returning tokens_at")
+    await held.execute("commit")
+    assert await task == []
+    assert await held.fetchval(f"select tokens_at from {queues}") > taken_at

@@ -29,6 +29,8 @@ begin
         select count(*) from {schema}.executions where status = 'executing' and queue = v_queue.name)));
     end if;
     if v_queue.rate is not null and p_rooms[v_at] > 0 then
+      -- Not the pick's own time, from before it waited for the queue: the bucket would fill for that time once more.
+      p_now := {schema}.clock();
       v_burst := greatest(v_queue.rate, 1);
       v_tokens := least(v_burst, v_queue.tokens
         + greatest(0, extract(epoch from p_now - v_queue.tokens_at)) * v_queue.rate / v_queue.rate_seconds);
