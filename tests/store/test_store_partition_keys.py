@@ -28,6 +28,7 @@ from holdfast.testing.hand import (
     wait_children,
 )
 from holdfast.testing.stores import Stores
+from holdfast.verify.auditor import audit
 
 
 def keyed(key: str, partition_key: str = "k", **columns: object) -> NewExecution:
@@ -74,9 +75,7 @@ async def test_order_within_a_key_is_priority_then_time_then_id(stores: Stores, 
 
 
 @pytest.mark.parametrize("is_served", [True, False], ids=["paused", "not-served"])
-async def test_a_queue_that_stands_still_holds_back_no_other(
-    hand: Hand, store: Store, is_served: bool
-) -> None:
+async def test_a_queue_that_stands_still_holds_back_no_other(hand: Hand, store: Store, is_served: bool) -> None:
     """The best row behind the key is of a queue that gives nothing: those of the other queue go on."""
     both, one = ("halted", "moving"), ("moving",)
     await hand.insert(keyed("a", queue="moving"), keyed("b", queue="halted"), keyed("c", queue="moving"))
@@ -92,6 +91,16 @@ async def test_a_queue_that_stands_still_holds_back_no_other(
     await hand.apply(claim, done())
     await store.configure_queue(QueueSettings(name="halted"))
     assert await picked_keys(hand, queues=both) == [promise_of("b")]
+
+
+async def test_a_crowd_behind_a_row_that_nobody_here_knows_is_sound(hand: Hand, store: Store) -> None:
+    """Its key is held for it on PostgreSQL: no fault, and it is given up with the row."""
+    await hand.insert(keyed("a", name="Unknown"), *(keyed(str(n)) for n in range(1_200)))
+    for _ in range(3):
+        assert await hand.pick() == []
+    assert (await audit(store, models=False))[0] == []
+    assert await store.cancel([promise_of("a", "Unknown")]) == [Status.CANCELLED]
+    assert await picked_keys(hand) == [promise_of("0")]
 
 
 async def test_a_newcomer_with_a_better_place_goes_before_those_that_wait(hand: Hand) -> None:

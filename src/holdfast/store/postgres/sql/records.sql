@@ -84,6 +84,10 @@ exists (select from {schema}.{table}) as {table}
 -- name: records_workers
 select id from {schema}.workers
 
+-- A row that is up for picking and holds its key waits for a worker that knows it: see scan_keyed_1.
 -- name: records_locks
-select l.key, l.holder is null as is_free, e.promise
+select l.key, e.promise,
+  l.holder is null or coalesce(
+    e.partition_key = l.key and e.status = 'runnable' and not e.paused and not e.key_blocked
+    and e.eligible_at <= {schema}.clock(), false) as is_free
 from {schema}.partition_locks l left join {schema}.executions e on e.id = l.holder
