@@ -118,6 +118,30 @@ async def test_an_event_whose_hook_fails_is_told_again_and_at_last_given_up(
     assert "given up after 3 attempts" in caplog.text
 
 
+async def test_failures_of_an_event_that_another_worker_dealt_with_count_for_no_other(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[str] = []
+
+    async def broken(event: HookEvent) -> None:
+        tried.append(event.id)
+        raise RuntimeError("not today")
+
+    hook = function_hook("failed", broken, "h")
+    told: list[str] = []
+    failing = shop.runner(type(hook)(hook.name, hook.events, hook.deliver, 3))
+    heir = shop.runner(function_hook("failed", lambda event: told.append(event.id), "h"))
+    await failing.run_once()
+    one = await shop.fail()
+    await until(failing, lambda: tried == [one, one])
+    await shop.stores.advance(LEASE_SECONDS + 1)
+    await until(heir, lambda: told == [one])
+    await heir.stop()
+    two = await shop.fail()
+    await until(failing, lambda: tried == [one, one, two])
+    assert "given up" not in caplog.text
+
+
 async def test_a_stranded_run_is_told_as_stranded(shop: Shop) -> None:
     told: list[HookEvent] = []
     runner = shop.runner(function_hook("stranded", told.append, None))

@@ -132,6 +132,7 @@ class HookRunner(Service):
         self._position: str | None = None
         self._renew_at = 0.0
         self._failures = 0
+        self._failing = ""  # the delivery that these are of: another worker may have dealt with it since
         hears_strandings = "stranded" in hook.events or "dead_lettered" in hook.events
         self._statuses = (*((Status.FAILED,) if "failed" in hook.events else ()),) + (
             (Status.STRANDED,) if hears_strandings else ()
@@ -185,6 +186,8 @@ class HookRunner(Service):
     async def _deliver(self, event: HookEvent) -> bool:
         """Whether this event is dealt with."""
         hook = self._hook
+        if event.delivery != self._failing:
+            self._failing, self._failures = event.delivery, 0
         try:
             async with asyncio.timeout(LEASE_SECONDS / 2):
                 await hook.deliver(event)
