@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -47,6 +48,21 @@ async def test_a_tick_starts_one_execution_with_any_number_of_workers(rig: Rig) 
         await rig.stores.advance(MINUTE)
         await asyncio.gather(*(scheduler.run_once() for scheduler in (first, *others)))
     assert await started(rig) == ["00:01:00Z", "00:02:00Z", "00:03:00Z"]
+
+
+@pytest.mark.parametrize("spoilt", [{"window_seconds": 1e300}, {"timezone": "../Rome"}, {"cron": "61 * * * *"}])
+async def test_a_schedule_that_nobody_can_reckon_with_does_not_hold_up_the_others(
+    rig: Rig, caplog: pytest.LogCaptureFixture, spoilt: dict[str, Any]
+) -> None:
+    """As an import, or another version, may have brought it."""
+    scheduler = await made(rig)
+    store = rig.stores.store
+    (sound,) = await store.schedules("minutely")
+    await store.put_schedule("a-spoilt-one", json.dumps(json.loads(sound.spec) | spoilt), sound.next_at)
+    await rig.stores.advance(MINUTE)
+    await scheduler.run_once()
+    assert await started(rig) == ["00:01:00Z"]
+    assert "the schedule a-spoilt-one cannot start its tick" in caplog.text
 
 
 async def test_a_schedule_that_cannot_start_does_not_hold_up_the_others(
