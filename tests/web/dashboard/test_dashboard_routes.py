@@ -1,4 +1,4 @@
-"""Who may see and do what: every page needs read, every action operate; a new one without a rule fails here."""
+"""Who may see and do what: every page needs read, every action operate or admin; one without a rule fails here."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from holdfast.web.dashboard.routes import ACTIONS, PAGES
 from holdfast.web.security import Tokens
 from holdfast.web.server import build
 
-READ, OPERATE = "a-token-that-reads-1", "a-token-that-operates-2"
+READ, OPERATE, ADMIN = "a-token-that-reads-1", "a-token-that-operates-2", "a-token-that-rules-3"
 NOWHERE = {"id": "abcdef12", "name": "nothing", "action": "pause"}
 
 
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    return App("pages", str(tmp_path / "ledger.db"))
+
+
 @pytest_asyncio.fixture
-async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    app = App("pages", str(tmp_path / "ledger.db"))
-    application = build(app, tokens=Tokens([("read", READ), ("operate", OPERATE)]))
+async def client(app: App) -> AsyncIterator[httpx.AsyncClient]:
+    application = build(app, tokens=Tokens([("read", READ), ("operate", OPERATE), ("admin", ADMIN)]))
     transport = httpx.ASGITransport(application)
     async with app, httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
@@ -54,6 +58,21 @@ async def test_every_action_needs_the_role_operate(client: httpx.AsyncClient, pa
     assert (await client.post(address, headers=headers(READ))).status_code == 403
     answer = await client.post(address, headers=headers(OPERATE))
     assert answer.status_code in (303, 404)  # a notice on the page it came from, or no such execution
+
+
+@pytest.mark.parametrize(
+    ("page", "action"), [("/schedules", "/schedules/nightly/delete"), ("/queues", "/queues/mail/limits")]
+)
+async def test_what_the_api_leaves_to_admins_the_dashboard_does_too(
+    client: httpx.AsyncClient, app: App, page: str, action: str
+) -> None:
+    await app.configure_queue("mail", concurrency=2)
+    await app.schedules.create("nightly", "0 6 * * *", "report")
+    refused = await client.post(action, headers=headers(OPERATE), data={"concurrency": "9"})
+    assert (refused.status_code, refused.json()["detail"]) == (403, "this needs the role admin; the token has operate")
+    assert action not in (await client.get(page, headers=headers(OPERATE))).text
+    assert action in (await client.get(page, headers=headers(ADMIN))).text
+    assert (await client.post(action, headers=headers(ADMIN), data={"concurrency": "9"})).status_code == 303
 
 
 async def test_unknown_actions_are_refused_with_a_notice(client: httpx.AsyncClient) -> None:

@@ -65,6 +65,7 @@ class Site:
     operations: Path | None = None  # a folder of operations
     csrf_token: Callable[[Request], str] = csrf_token
     may_operate: Callable[[Request], bool] = lambda request: may(request, Role.OPERATE)
+    may_administer: Callable[[Request], bool] = lambda request: may(request, Role.ADMIN)
 
     async def store(self) -> Store:
         return await self.app.store()
@@ -116,6 +117,7 @@ class Page:
                 csrf_field=CSRF_FIELD,
                 csrf_token=self.site.csrf_token(self.request),
                 may_operate=self.site.may_operate(self.request),
+                may_administer=self.site.may_administer(self.request),
                 has_session=access_of(self.request).via == "session",
                 flash=notice,
                 **{"events_url": EVENTS_URL, "live_words": "connecting", "poll_seconds": 0, **values},

@@ -1,7 +1,7 @@
 """Which path shows which page, and which form does what. `routes(...)` is what the server mounts at the root.
 
-Every page needs the role read, every action operate. The guard (`holdfast.web.guard`) has checked Host, Origin and the
-CSRF token before anything here runs.
+Every page needs the role read, every action operate, and those of `FOR_ADMINS` admin, as the API has it. The guard
+(`holdfast.web.guard`) has checked Host, Origin and the CSRF token before anything here runs.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ ACTIONS: Final[tuple[tuple[str, Act], ...]] = (
     ("/schedules/{name}/{action}", actions.on_schedule),
     ("/queues/{name:path}/{action}", actions.on_queue),
 )
+FOR_ADMINS: Final = frozenset({(actions.on_schedule, "delete"), (actions.on_queue, "limits")})
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -81,7 +82,8 @@ def _page(site: Site, show: Show) -> Callable[[Request], Awaitable[Response]]:
 
 def _action(site: Site, act: Act) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        require(request, Role.OPERATE)
+        is_for_admins = (act, request.path_params["action"]) in FOR_ADMINS
+        require(request, Role.ADMIN if is_for_admins else Role.OPERATE)
         form = await request.form()
 
         async def perform(page: Page) -> Response:
