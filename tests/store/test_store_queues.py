@@ -117,6 +117,17 @@ async def test_the_most_extreme_rates_can_be_reckoned_with(
     assert at_once == 3 or picked.next_due_seconds is not None
 
 
+@pytest.mark.parametrize("rate", [1e-12, 1e-300])
+async def test_a_rate_of_next_to_nothing_keeps_nobody_from_other_queues(
+    stores: Stores, hand: Hand, rate: float
+) -> None:
+    await stores.store.configure_queue(QueueSettings(name="slow", rate=rate, rate_seconds=1e7))
+    await hand.insert(row("a", queue="slow"), row("b", queue="slow"))
+    assert len(await hand.pick(queues=["slow"])) == 1
+    await hand.insert(row("c"))
+    assert [claim.queue for claim in await hand.pick(queues=["slow", "default"])] == ["default"]
+
+
 async def test_looking_at_an_empty_queue_uses_up_nothing(stores: Stores, hand: Hand) -> None:
     await stores.store.configure_queue(QueueSettings(name="default", rate=2, rate_seconds=60))
     for _ in range(5):

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.core.status import Status
 from holdfast.models.options import (
+    CONCURRENCY_MOST,
     PARTITION_KEY_MAX_CHARS,
     PRIORITY_HIGHEST,
     PRIORITY_LOWEST,
@@ -134,7 +135,7 @@ class QueueRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Settings of a queue; what is left out stays as it is, null lifts a limit."""
 
     paused: bool | UnsetType = UNSET
-    concurrency: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType | None = UNSET
+    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MOST)] | UnsetType | None = UNSET
     rate: Annotated[float, Meta(ge=RATE_LEAST, le=RATE_MOST)] | UnsetType | None = UNSET
     rate_seconds: Annotated[float, Meta(ge=RATE_PERIOD_LEAST, le=31_536_000)] | UnsetType = UNSET
 

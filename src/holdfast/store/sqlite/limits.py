@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.clock import MICROSECONDS
+from holdfast.core.durations import MAX_SECONDS
 from holdfast.store.sqlite.rows import Row, names_json
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import ExecutionClaim, QueueRoom
+
+_LONGEST_US = MAX_SECONDS * MICROSECONDS
 
 
 @dataclass(slots=True)
@@ -41,7 +44,8 @@ def rooms(tx: Tx, queues: Sequence[QueueRoom]) -> Rooms:
             found.tokens[name] = have
             left[name] = min(left[name], int(have))
             if have < 1:
-                at = tx.now + int((1 - have) / per_us) + 1
+                # A rate of next to nothing: the wait for a token may be beyond every clock.
+                at = tx.now + int(min((1 - have) / per_us if per_us else _LONGEST_US, _LONGEST_US)) + 1
                 found.next_token_at = at if found.next_token_at is None else min(found.next_token_at, at)
     return found
 
