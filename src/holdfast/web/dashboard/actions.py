@@ -19,6 +19,7 @@ from holdfast.store.values import Delivery, QueueChange
 from holdfast.views import finding
 from holdfast.web.dashboard.notices import Notice
 from holdfast.web.dashboard.render import Page
+from holdfast.web.problems import is_expected
 
 
 def back(path: str, text: str, *, is_error: bool = False) -> Response:
@@ -26,6 +27,13 @@ def back(path: str, text: str, *, is_error: bool = False) -> Response:
     response = RedirectResponse(path, 303)
     Notice(text, is_error).leave(response)
     return response
+
+
+def refused(path: str, error: HoldfastError) -> Response:
+    """Why it was not done. A fault of ours is raised on, to the log and a page of its own: it tells people nothing."""
+    if not is_expected(error):
+        raise error
+    return back(path, str(error), is_error=True)
 
 
 def field(form: FormData, name: str) -> str:
@@ -44,7 +52,7 @@ async def on_execution(page: Page, form: FormData) -> Response:
             return await _steer_batch(page.site.app.batch_run(promise), page.request.path_params["action"], here)
         return await _act(handle, page.request.path_params["action"], form, here)
     except HoldfastError as error:
-        return back(here, str(error), is_error=True)
+        return refused(here, error)
 
 
 async def _act(handle: Handle[object], action: str, form: FormData, here: str) -> Response:
@@ -91,22 +99,25 @@ async def on_letter(page: Page, form: FormData) -> Response:
     """`/executions/{id}/letters/{action}`: a dead letter of a flow's job is tried again, or given up."""
     view = await finding.find(page.store, page.request.path_params["id"])
     here = f"/executions/{PromiseId.from_bytes(view.promise)}"
+    letters, action = page.site.app.dead_letters, page.request.path_params["action"]
     try:
-        message = PromiseId.parse(field(form, "message")).to_bytes()
-        if page.request.path_params["action"] == "retry":
-            found, words = await page.store.retry_letter(message), "It is put back to work."
-        else:
-            found, words = await page.store.drop_letter(message), "It is given up; its job fails."
+        match action:
+            case "retry":
+                await letters.retry(field(form, "message"))
+                return back(here, "It is put back to work.")
+            case "drop":
+                await letters.drop(field(form, "message"))
+                return back(here, "It is given up; its job fails.")
     except HoldfastError as error:
-        return back(here, str(error), is_error=True)
-    return back(here, words if found else "It is no dead letter any more.", is_error=not found)
+        return refused(here, error)
+    return back(here, f"there is no action {action!r}", is_error=True)
 
 
 async def _signal(handle: Handle[object], form: FormData, here: str) -> Response:
     text = field(form, "payload") or "null"
     try:
         payload = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArgumentError(f"the payload is no JSON: {error}. Text goes in quotes") from None
     name = field(form, "name")
     answer = await handle.signal(name, payload)
@@ -132,7 +143,7 @@ async def on_schedule(page: Page, form: FormData) -> Response:
                 await schedules.delete(name)
                 return back("/schedules", f"{name} is deleted; what it has started goes on.")
     except HoldfastError as error:
-        return back("/schedules", str(error), is_error=True)
+        return refused("/schedules", error)
     return back("/schedules", f"there is no action {action!r}", is_error=True)
 
 
@@ -147,7 +158,7 @@ async def on_queue(page: Page, form: FormData) -> Response:
             await page.store.change_queue(check_queue(name), QueueChange(paused=action == "pause"))
             return back("/queues", f"{name} is paused." if action == "pause" else f"{name} goes on.")
     except HoldfastError as error:
-        return back("/queues", str(error), is_error=True)
+        return refused("/queues", error)
     return back("/queues", f"there is no action {action!r}", is_error=True)
 
 

@@ -1,0 +1,77 @@
+"""What forms may send, and what becomes of it: every refusal is a notice on the page it came from, none an error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from urllib.parse import unquote
+
+import httpx
+import pytest
+import pytest_asyncio
+from tests.engine.rig import Rig
+from tests.models.flow.test_flow_letters import stranded_at_ceiling
+from tests.web.kit import Shop, client
+
+from holdfast.core.errors import ExecutionFailedError, StoreUnavailableError
+from holdfast.testing.stores import Stores
+from holdfast.web.server import build
+
+
+@pytest_asyncio.fixture
+async def rig(stores: Stores) -> AsyncIterator[Rig]:
+    made = Rig(stores)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def notice(pages: httpx.AsyncClient, path: str, **form: str) -> str:
+    """What the page that follows says; of a refusal it begins with a minus."""
+    answer = await pages.post(path, data=form)
+    assert answer.status_code == 303, answer.text
+    return unquote(answer.cookies["holdfast_notice"])
+
+
+@pytest.mark.parametrize("payload", ["[" * 100_000, "[" * 5_000 + "]" * 5_000, "NaN", '"\\ud800"', "{", "ship it"])
+async def test_what_is_no_json_is_no_payload(shop: Shop, payload: str) -> None:
+    order = await shop.order.start(5)
+    async with client(build(shop.app)) as pages:
+        said = await notice(pages, f"/executions/{order.id}/signal", name="ship", payload=payload)
+    assert said.startswith("-the payload is no JSON")
+
+
+@pytest.mark.parametrize(
+    "form", [{"concurrency": "9" * 30}, {"concurrency": str(2**31)}, {"rate": "inf"}, {"rate_seconds": "0"}]
+)
+async def test_limits_that_no_store_holds_are_refused(shop: Shop, form: dict[str, str]) -> None:
+    async with client(build(shop.app)) as pages:
+        assert (await notice(pages, "/queues/default/limits", **form)).startswith("-")
+
+
+async def test_a_letter_at_a_ceiling_can_only_be_dropped(rig: Rig) -> None:
+    job = await stranded_at_ceiling(rig)
+    async with client(build(rig.app)) as pages:
+        letter = str((await rig.app.dead_letters.list()).items[0].id)
+        here = f"/executions/{job.id}/letters"
+        assert "It can only be dropped" in await notice(pages, f"{here}/retry", message=letter)
+        assert "there is no action" in await notice(pages, f"{here}/burn", message=letter)
+        assert (await notice(pages, f"{here}/retry", message="zz")).startswith("-")
+        assert len((await rig.app.dead_letters.list()).items) == 1, "nothing was done to it"
+        assert "given up" in await notice(pages, f"{here}/drop", message=letter)
+        assert "is no dead letter" in await notice(pages, f"{here}/drop", message=letter)
+    await rig.run()
+    with pytest.raises(ExecutionFailedError):
+        await job.result()
+
+
+async def test_a_fault_of_the_ledger_is_no_notice(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreUnavailableError("connecting to db-7.internal failed")
+
+    monkeypatch.setattr(await shop.app.store(), "change_queue", fail)
+    async with client(build(shop.app)) as pages:
+        answer = await pages.post("/queues/default/pause")
+    assert answer.status_code == 503
+    assert "the ledger cannot be reached" in answer.text
+    assert "db-7" not in answer.text
