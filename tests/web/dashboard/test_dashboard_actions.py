@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import unquote
 
 import httpx
@@ -14,6 +15,7 @@ from tests.web.kit import Shop, client
 
 from holdfast.core.errors import ExecutionFailedError, StoreUnavailableError
 from holdfast.testing.stores import Stores
+from holdfast.web.dashboard.pages import flows
 from holdfast.web.server import build
 
 
@@ -75,3 +77,30 @@ async def test_a_fault_of_the_ledger_is_no_notice(shop: Shop, monkeypatch: pytes
     assert answer.status_code == 503
     assert "the ledger cannot be reached" in answer.text
     assert "db-7" not in answer.text
+
+
+async def test_a_message_that_goes_while_its_job_is_shown_does_not_break_the_page(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = shop.app.flow("twins")
+
+    @flow.activity
+    async def first(number: int) -> int:
+        return number
+
+    @flow.hook(after=first, signal="a")
+    async def left(number: int, given: int) -> int:
+        return number + given
+
+    @flow.hook(after=first, signal="b")
+    async def right(number: int, given: int) -> int:
+        return number + given
+
+    await shop.app.register()
+    job: Any = await flow.start(4)
+    await shop.work()
+    monkeypatch.setattr(flows, "LINES", 1)  # of two messages only one is found when their times are read
+    async with client(build(shop.app)) as pages:
+        answer = await pages.get(f"/executions/{job.id}")
+    assert answer.status_code == 200
+    assert "2 under way" in answer.text
