@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import Message
 from tests.web.kit import ADMIN, OPERATE, READ, TOKENS, Shop, client
 
+from holdfast.core.status import Status
 from holdfast.web.guard import Guard
 from holdfast.web.security import (
     CONTENT_SECURITY_POLICY,
@@ -106,6 +107,29 @@ async def test_a_body_that_is_announced_as_too_large_is_not_waited_for(length: s
     scope = {"type": "http", "method": "POST", "path": "/act", "headers": headers, "scheme": "http"}
     await Guard(forms(Tokens()), Tokens())(scope, never, keep)
     assert sent[0]["status"] == 413
+
+
+async def test_a_request_that_breaks_off_is_not_carried_out(shop: Shop) -> None:
+    """Without its body a cancel is a whole request, that of a smaller cancel."""
+    order = await shop.order.start(5)
+    sent: list[Message] = []
+    parts: list[Message] = [
+        {"type": "http.request", "body": b"", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Message:
+        return parts.pop(0)
+
+    async def keep(message: Message) -> None:
+        sent.append(message)
+
+    path = f"/api/v1/executions/{order.id}/cancel"
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"16")]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "scheme": "http", "query_string": b""}
+    await build(shop.app, dashboard=False)(scope, receive, keep)
+    assert not sent
+    assert await order.status() is Status.RUNNABLE
 
 
 async def test_another_site_can_do_nothing_on_loopback() -> None:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request, cookie_parser
+from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -119,6 +119,8 @@ class _Exchange:
                 self._check_browser(body)
                 receive = _replay(body, self._receive)
             await self._guard._app(scope, receive, self._answer)
+        except ClientDisconnect:
+            return  # nobody is left to answer
         except Exception as error:
             await self._fail(error)
 
@@ -137,8 +139,8 @@ class _Exchange:
             if len(body) > most:
                 raise _too_large(most)
             if not message.get("more_body", False):
-                break
-        return bytes(body)
+                return bytes(body)
+        raise ClientDisconnect  # a part of a request may read as another request: nothing is done
 
     def _check_browser(self, body: bytes) -> None:
         """What a browser sends on its own behalf must come from a page of ours. A token in a header proves as much."""
