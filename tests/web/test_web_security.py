@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from html import unescape
 
 import pytest
 from starlette.applications import Starlette
@@ -215,6 +216,53 @@ async def test_a_login_leads_nowhere_else(shop: Shop, there: str) -> None:
     async with client(build(shop.app, tokens=TOKENS, dashboard=False)) as browser:
         entered = await browser.post("/login", data={"token": READ, "next": there})
         assert entered.headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    ("path", "referer", "there"),
+    [
+        ("GET /executions?status=failed&q=a%3D1", None, "/executions?status=failed&q=a%3D1"),
+        ("GET /machines/a%3Fb", None, "/machines/a%3Fb"),
+        ("POST /logout", None, "/"),
+        ("POST /executions/ab12/cancel", "http://localhost/executions/ab12?rows=50#top", "/executions/ab12?rows=50"),
+        ("POST /executions/ab12/cancel", "http://elsewhere/executions", "/"),
+        ("POST /executions/ab12/cancel", "http://[", "/"),
+    ],
+)
+async def test_signing_in_leads_back_to_the_page_one_was_on(
+    shop: Shop, path: str, referer: str | None, there: str
+) -> None:
+    method, _, target = path.partition(" ")
+    async with client(build(shop.app, tokens=TOKENS)) as browser:
+        headers = {"accept": "text/html"} | ({} if referer is None else {"referer": referer})
+        sent = await browser.request(method, f"http://localhost{target}", headers=headers)
+        assert sent.status_code == 303
+        shown = (await browser.get(sent.headers["location"])).text
+        hidden = re.search(r'name="next" value="([^"]*)"', shown)
+        assert hidden is not None
+        entered = await browser.post("/login", data={"token": READ, "next": unescape(hidden[1])})
+        assert entered.headers["location"] == there
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/executions/%00", "/logout"])
+async def test_people_are_told_on_a_page_what_programs_read_in_a_document(shop: Shop, path: str) -> None:
+    async with client(build(shop.app)) as browser:
+        page = await browser.get(path, headers={"accept": "text/html"})
+        document = await browser.get(path)
+    assert page.status_code == document.status_code
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert f"<p>{document.json()['detail']}</p>" in page.text
+    assert page.headers["x-request-id"] in page.text
+    assert page.headers.get("allow") == document.headers.get("allow")
+
+
+async def test_a_form_that_is_too_old_is_said_on_a_page() -> None:
+    async with client(forms(Tokens())) as browser:
+        headers = {"origin": "http://localhost", "accept": "text/html"}
+        refused = await browser.post("/act", data={"what": "<b>"}, headers=headers)
+    assert refused.status_code == 403
+    assert "load the page again" in refused.text
+    assert refused.text.startswith("<!doctype html>")
 
 
 async def test_every_answer_has_the_headers(shop: Shop) -> None:

@@ -3,7 +3,7 @@
 In this order: a request id; the Host header (without a token only names of loopback are served, so that a foreign name
 that resolves to 127.0.0.1 gets nothing: DNS rebinding); who asks (of strangers no body is read, but at the login); the
 size of the body; Origin and CSRF of what a browser sends; then the application. Whatever it raises is answered with a
-problem document.
+problem document, to a person's browser with a page.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import secrets
 from collections.abc import MutableMapping
 from time import time
 from typing import Any, Final
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.web.problems import Problem, is_expected, problem_of, response_of
+from holdfast.web.problems import Problem, is_expected, page_of, problem_of, response_of
 from holdfast.web.security import (
     CSRF_COOKIE,
     CSRF_FIELD,
@@ -187,10 +187,22 @@ class _Exchange:
             raise error
         problem = problem_of(error)
         response: Response = response_of(problem, self.request_id)
-        if problem.status == 401 and self._wants_page():
-            there = self._scope["path"]
-            response = RedirectResponse(f"{LOGIN}?next={quote(there)}", 303)
+        if self._wants_page():
+            response = page_of(problem, self.request_id)
+            if problem.status == 401:
+                response = RedirectResponse(f"{LOGIN}?next={quote(self._way_back(), safe='/')}", 303)
         await response(self._scope, self._receive, self._answer)
+
+    def _way_back(self) -> str:
+        """Where to go on after signing in: this page with its filters, or the one whose form was sent."""
+        if self._scope["method"] in SAFE_METHODS:
+            path = self._scope.get("raw_path") or quote(self._scope["path"]).encode()
+            query = self._scope.get("query_string", b"")
+            return bytes(path + (b"?" + query if query else b"")).decode("latin-1")
+        page = self._headers.get("referer", "")
+        if not is_same_origin(page, self._scope["scheme"], self._headers.get("host", "")):
+            return "/"
+        return urlsplit(page)._replace(scheme="", netloc="", fragment="").geturl() or "/"
 
     def _wants_page(self) -> bool:
         is_api = self._scope["path"].startswith(("/api/", "/metrics"))

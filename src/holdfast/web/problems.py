@@ -1,13 +1,14 @@
-"""Errors as problem documents (RFC 9457): a stable `type`, a status, and what to do; never a stack trace."""
+"""Errors as problem documents (RFC 9457), and as a page for people: what happened, what to do, no stack trace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from holdfast.core.errors import (
     AmbiguousIdError,
@@ -101,6 +102,34 @@ def is_expected(error: Exception) -> bool:
     return isinstance(error, HoldfastError) and not isinstance(error, (ConfigurationError, StoreError))
 
 
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} · Holdfast</title>
+<link rel="stylesheet" href="/static/app.css">
+</head>
+<body class="login">
+<main class="login-card">
+<h1>{title}</h1>
+<p>{detail}</p>
+<p><small>Request {request_id}</small></p>
+<p><a href="/">Overview</a></p>
+</main>
+</body>
+</html>
+"""
+
+
+def page_of(problem: Problem, request_id: str) -> Response:
+    """The same for a person, where there is no page of the dashboard to say it on."""
+    title, detail = escape(TITLES[problem.word]), escape(problem.detail)
+    return HTMLResponse(
+        _PAGE.format(title=title, detail=detail, request_id=request_id), problem.status, _headers_of(problem)
+    )
+
+
 def response_of(problem: Problem, request_id: str) -> Response:
     document = ProblemDocument(
         type=PREFIX + problem.word,
@@ -109,5 +138,8 @@ def response_of(problem: Problem, request_id: str) -> Response:
         detail=problem.detail,
         request_id=request_id,
     )
-    headers = problem.headers | ({"www-authenticate": 'Bearer realm="holdfast"'} if problem.status == 401 else {})
-    return Response(msgspec.json.encode(document), problem.status, headers, MEDIA_TYPE)
+    return Response(msgspec.json.encode(document), problem.status, _headers_of(problem), MEDIA_TYPE)
+
+
+def _headers_of(problem: Problem) -> dict[str, str]:
+    return problem.headers | ({"www-authenticate": 'Bearer realm="holdfast"'} if problem.status == 401 else {})

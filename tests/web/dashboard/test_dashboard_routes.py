@@ -69,7 +69,8 @@ async def test_what_the_api_leaves_to_admins_the_dashboard_does_too(
     await app.configure_queue("mail", concurrency=2)
     await app.schedules.create("nightly", "0 6 * * *", "report")
     refused = await client.post(action, headers=headers(OPERATE), data={"concurrency": "9"})
-    assert (refused.status_code, refused.json()["detail"]) == (403, "this needs the role admin; the token has operate")
+    assert refused.status_code == 403
+    assert "this needs the role admin; the token has operate" in refused.text
     assert action not in (await client.get(page, headers=headers(OPERATE))).text
     assert action in (await client.get(page, headers=headers(ADMIN))).text
     assert (await client.post(action, headers=headers(ADMIN), data={"concurrency": "9"})).status_code == 303
