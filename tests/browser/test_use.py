@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from holdfast.store.sqlite import SqliteStore
 from tests.browser.conftest import DESKTOP, PHONE, Served, Visitor, apart
@@ -137,6 +137,23 @@ def test_everything_works_without_scripts(browser: Browser, served: Served, worl
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".title-line")).to_contain_text("paused")
     visitor.close()
+
+
+def test_a_page_whose_stream_was_refused_is_live_again(visitor: Visitor) -> None:
+    refused: list[str] = []
+
+    def refuse_twice(route: Route) -> None:
+        if len(refused) == 2:
+            route.continue_()
+            return
+        refused.append(route.request.url)
+        route.fulfill(status=503, body="full")
+
+    visitor.expected.append("503")
+    visitor.page.route("**/api/v1/events*", refuse_twice)
+    page = visitor.visit("/")
+    expect(page.locator(".live")).to_have_text("live")
+    assert len(refused) == 2
 
 
 def test_empty_ledger_says_what_to_do(browser: Browser, tmp_path: Path) -> None:

@@ -114,23 +114,32 @@ function listen() {
   const say = (state, text) => { sign.dataset.state = state; sign.textContent = text; };
   let source = null;
   let isOver = false;
+  let refusals = 0;
+  let again = 0;
+  const close = () => { clearTimeout(again); source.close(); };
   const open = () => {
     source = new EventSource(url);
-    source.addEventListener("open", () => say("on", "live"));
-    source.addEventListener("error", () => say("off", "reconnecting"));
+    source.addEventListener("open", () => { refusals = 0; say("on", "live"); });
+    source.addEventListener("error", () => {
+      say("off", "reconnecting");
+      if (source.readyState !== EventSource.CLOSED) return;
+      // It was refused (a server that is full, a proxy without one): a browser does not come again by itself.
+      clearTimeout(again);
+      again = setTimeout(() => { open(); later(); }, Math.min(30000, 1000 * 2 ** refusals++));
+    });
     for (const name of EVENTS) source.addEventListener(name, later);
     for (const name of ["end", "gone"]) { // nothing more comes: do not connect again
-      source.addEventListener(name, () => { isOver = true; source.close(); say("none", "ended"); later(); });
+      source.addEventListener(name, () => { isOver = true; close(); say("none", "ended"); later(); });
     }
   };
   open();
   // A browser has six connections to a server: pages that nobody sees give theirs back.
   document.addEventListener("visibilitychange", () => {
     if (isOver) return;
-    source.close();
+    close();
     if (!document.hidden) { open(); later(); }
   });
-  window.addEventListener("pagehide", () => source.close());
+  window.addEventListener("pagehide", close);
   window.addEventListener("pageshow", (event) => { if (event.persisted && !isOver) { open(); later(); } });
 }
 
