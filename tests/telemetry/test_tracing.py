@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
+from prometheus_client import CollectorRegistry
 
 from holdfast import App, Child, Context, Done, Machine, Next, RetryPolicy, ScheduleChildren, Status, step
 from holdfast.engine.observer import STEPS
 from holdfast.engine.settings import WorkerSettings
 from holdfast.models.machine.context import MachineContext
 from holdfast.telemetry import instrument
+from holdfast.telemetry.meters import Meters
 from holdfast.telemetry.tracing import span_id_of, trace_id_of
 from holdfast.testing.stores import Stores
 
@@ -169,6 +172,47 @@ async def test_a_machine_has_a_span_a_step_and_its_children_hang_on_it(traced: T
     )
     wanted = [(own_id(span), name) for span in (parent, child) for name in ("step Parcel.pack", "step Parcel.send")]
     assert steps == sorted(wanted)
+
+
+@pytest.mark.parametrize("is_called", [True, False])
+async def test_a_job_of_a_flow_is_one_trace(traced: Traced, is_called: bool) -> None:
+    flow = traced.app.flow("parcels")
+    counted = CollectorRegistry()
+    traced.app.observe(Meters(counted))
+
+    @flow.activity(name="pick")
+    async def pick(number: int) -> int:
+        return number
+
+    @flow.activity(name="left", after=pick)
+    async def left(number: int) -> int:
+        return number
+
+    @flow.activity(name="right", after=pick)
+    async def right(number: int) -> int:
+        return number
+
+    @flow.join(name="send", after=[left, right], retry=RetryPolicy(max_attempts=1))
+    async def send(one: int, two: int) -> int:
+        raise ValueError("lost")
+
+    tracer = traced.provider.get_tracer("caller")
+    with tracer.start_as_current_span("caller") if is_called else nullcontext() as caller:
+        job: Any = await flow.start(4)
+    await traced.work()
+    assert await job.status() is Status.FAILED
+    labels = {"kind": "flow", "name": "parcels", "status": "failed"}
+    assert counted.get_sample_value("holdfast_ended_total", labels) == 1
+    (own,) = traced.spans()["flow parcels"]
+    assert own.status.status_code is StatusCode.ERROR
+    assert own.context.span_id == span_id_of(job.id.to_bytes())
+    assert (None if own.parent is None else own.parent.span_id) == (
+        caller.get_span_context().span_id if caller is not None else None
+    )
+    for name in ("pick", "left", "right", "send"):
+        (attempt,) = traced.spans()[f"attempt parcels.{name}"]
+        assert attempt.parent is not None
+        assert (attempt.parent.span_id, attempt.context.trace_id) == (own.context.span_id, own.context.trace_id)
 
 
 async def test_a_transaction_has_a_span_an_attempt_too(traced: Traced) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Effect
 from holdfast.store.values import ExecutionClaim, NewExecution, Reaped, Receipt
@@ -36,6 +37,9 @@ class Observer(Protocol):
 
     def advanced(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
         """A commit of a claim was applied."""
+
+    def ended(self, promise: bytes, kind: str, name: str, status: Status) -> None:
+        """An execution ended in the commit of another one: a job in that of its last message."""
 
     def retried(self, kind: str, name: str) -> None:
         """A call inside an execution failed and is to be tried again."""
@@ -100,6 +104,10 @@ class Observers:
     def advanced(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
         for observer in self._all:
             observer.advanced(claim, advance, receipt)
+
+    def ended(self, promise: bytes, kind: str, name: str, status: Status) -> None:
+        for observer in self._all:
+            observer.ended(promise, kind, name, status)
 
     def retried(self, kind: str, name: str) -> None:
         for observer in self._all:

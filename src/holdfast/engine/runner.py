@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
 
+from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.processes import StepProcesses
 from holdfast.store.base import Store
@@ -58,6 +59,9 @@ class Engine(Protocol):
 
     def leave_to_others(self, seconds: float) -> None:
         """Pick nothing for so long: what is given back now is meant for workers that have room for it."""
+
+    def note_end(self, promise: bytes, kind: str, name: str, status: Status) -> None:
+        """An execution ended in the commit of another's claim; for metrics and traces."""
 
     def note_retry(self, kind: str, name: str) -> None:
         """Something is to be tried again that has no execution of its own; for metrics."""

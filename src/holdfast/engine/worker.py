@@ -162,6 +162,10 @@ class Worker:
             self._lives.fenced(claim)
         return receipt
 
+    def note_end(self, promise: bytes, kind: str, name: str, status: Status) -> None:
+        if self._observer is not None:
+            self._observer.ended(promise, kind, name, status)
+
     def note_retry(self, kind: str, name: str) -> None:
         if self._observer is not None:
             self._observer.retried(kind, name)

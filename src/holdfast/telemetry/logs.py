@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, TextIO
 import msgspec
 
 from holdfast.core.identity import PromiseId
+from holdfast.core.status import Status
 from holdfast.models.workflow.current import CURRENT_CALL
 from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Effect
@@ -60,6 +61,8 @@ class LogContext:
     def flushed(self, commits: int, seconds: float) -> None: ...
 
     def advanced(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None: ...
+
+    def ended(self, promise: bytes, kind: str, name: str, status: Status) -> None: ...
 
     def retried(self, kind: str, name: str) -> None: ...
 

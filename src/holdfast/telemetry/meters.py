@@ -80,6 +80,9 @@ class Meters:
         elif advance.error is not None:
             self._retries.labels(claim.kind, claim.name).inc()
 
+    def ended(self, promise: bytes, kind: str, name: str, status: Status) -> None:
+        self._ended.labels(kind, name, status.value).inc()
+
     def retried(self, kind: str, name: str) -> None:
         self._retries.labels(kind, name).inc()
 

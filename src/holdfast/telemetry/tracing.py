@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
@@ -35,6 +36,7 @@ from holdfast.core.status import Status as ExecutionStatus
 from holdfast.engine.observer import STEPS
 from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution, Effect, SpawnExecutions
+from holdfast.store.flows import FLOW, MESSAGE, Collate, OpenJob
 from holdfast.store.values import ExecutionClaim, ExecutionView, NewExecution, Reaped, Receipt
 
 log = logging.getLogger("holdfast.telemetry")
@@ -45,6 +47,7 @@ TRACEPARENT: Final = "traceparent"
 ENDED_MOST: Final = 10_000  # ends that wait to be sent; more are dropped, and counted
 SEND_BATCH: Final = 200
 SEND_EVERY_SECONDS: Final = 0.2
+_STARTING: Final = (SpawnExecutions, OpenJob, Collate)
 
 _propagator: Final = TraceContextTextMapPropagator()
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -113,17 +116,30 @@ class OpenTelemetry:
         return [_stamp(row, carrier[TRACEPARENT]) for row in rows]
 
     def stamped_effects(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-        if not any(type(effect) is SpawnExecutions for effect in effects):
+        if not any(type(effect) in _STARTING for effect in effects):
             return effects
-        return tuple(
-            msgspec.structs.replace(effect, rows=tuple(self.stamped(effect.rows)))
-            if type(effect) is SpawnExecutions
-            else effect
-            for effect in effects
-        )
+        return tuple([self._stamped_effect(effect) for effect in effects])
+
+    def _stamped_effect(self, effect: Effect) -> Effect:
+        if type(effect) is SpawnExecutions:
+            return replace(effect, rows=tuple(self.stamped(effect.rows)))
+        if type(effect) is OpenJob:
+            return replace(effect, messages=tuple(self.stamped(effect.messages)))
+        if type(effect) is Collate and effect.settle is not None:
+            settle = effect.settle
+            arrivals = [
+                arrival if arrival.message is None else replace(arrival, message=self.stamped([arrival.message])[0])
+                for arrival in settle.arrivals
+            ]
+            children = tuple(self.stamped(settle.children))
+            return replace(effect, settle=replace(settle, children=children, arrivals=tuple(arrivals)))
+        return effect
 
     def enter(self, claim: ExecutionClaim) -> None:
-        span = NonRecordingSpan(self._span_context(claim.promise, claim.kind, claim.name, claim.attributes))
+        context = self._span_context(claim.promise, claim.kind, claim.name, claim.attributes)
+        if claim.kind == MESSAGE and claim.parent is not None:  # it has no span: what it does hangs on its job's
+            context = _parent(claim.attributes) or self._span_context(claim.parent, FLOW, claim.name, None)
+        span = NonRecordingSpan(context)
         otel_context.attach(trace.set_span_in_context(span, otel_context.Context()))
 
     def _span_context(self, promise: bytes, kind: str, name: str, attributes: str | None) -> SpanContext:
@@ -166,11 +182,14 @@ class OpenTelemetry:
             if advance.error is not None and status is not ExecutionStatus.STRANDED:
                 self._retry_count.add(1, labels)
             return
-        self._ended_count.add(1, {**labels, "status": status.value})
+        self.ended(claim.promise, claim.kind, claim.name, status)
+
+    def ended(self, promise: bytes, kind: str, name: str, status: ExecutionStatus) -> None:
+        self._ended_count.add(1, {"kind": kind, "name": name, "status": status.value})
         if len(self._waiting) >= ENDED_MOST:
             self._dropped.add(1)
             return
-        self._waiting.append(claim.promise)
+        self._waiting.append(promise)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send_soon())
 
@@ -277,4 +296,4 @@ def _stamp(row: NewExecution, traceparent: str) -> NewExecution:
     attributes = {} if row.attributes is None else _decode(row.attributes)
     attributes.setdefault(TRACEPARENT, traceparent)
     text = msgspec.json.encode(attributes, order="deterministic").decode()
-    return msgspec.structs.replace(row, attributes=text)
+    return replace(row, attributes=text)

@@ -21,7 +21,7 @@ from holdfast.models.flow.outcome import Outcome, succeeded
 from holdfast.models.flow.settling import settle
 from holdfast.models.flow.work import arguments, inputs_of, retry_delay, run_once
 from holdfast.store.effects import AdvanceExecution, Effect
-from holdfast.store.flows import CLOSE, LEG1, LEG2, ClosingKey, Settle
+from holdfast.store.flows import CLOSE, FLOW, LEG1, LEG2, ClosingKey, Settle
 
 # What goes on after a part of the protocol, if anything does. It is returned and not awaited there, so that a message
 # that waits for a commit is a few coroutines deep and not ten.
@@ -140,6 +140,7 @@ class Steps(Attempts):
         error = dropped if dropped is not None else closing.error
         end = end_of(self._flow, ending, failure, error)
         await self._mark(COMPLETION_DONE.weight, end=end, acknowledge=True)
+        self._engine.note_end(self._job, FLOW, self._flow.name, end.status)
         return None
 
     async def _complete(self, ending: FlowJob, error: str | None) -> tuple[bool, str | None]:
@@ -161,6 +162,7 @@ class Steps(Attempts):
                 claim, task.work(text, self._current(), engine), lambda _: (stay(None), collate)
             )
             self._take(receipt)
+            engine.note_end(self._job, FLOW, self._flow.name, end.status)
             return True, None
         except HoldfastError as failure:
             if not _is_users(failure):
