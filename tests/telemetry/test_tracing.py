@@ -268,6 +268,29 @@ async def test_what_is_not_sampled_is_not_sent(stores: Stores) -> None:
     await traced.app.close()
 
 
+async def test_a_provider_may_be_set_after_the_app_was_instrumented(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Traced(stores)
+    current: list[trace.TracerProvider] = [trace.ProxyTracerProvider()]
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: current[0])
+    app = App("late", store=stores.unopened())
+    instrument(app, meter_provider=made.meters)
+
+    @app.task(name="late", queue="default")
+    async def late() -> None: ...
+
+    current[0] = made.provider
+    async with app, app.worker():
+        handle = await late.start()
+        await handle.result()
+    (own,), (attempt,) = made.spans()["task late"], made.spans()["attempt late"]
+    assert own.context.span_id == span_id_of(handle.id.to_bytes())
+    assert attempt.parent is not None
+    assert (attempt.parent.span_id, attempt.context.trace_id) == (own.context.span_id, own.context.trace_id)
+    await made.app.close()
+
+
 async def test_metrics_count_what_a_worker_does(traced: Traced) -> None:
     await traced.parcel.start(Box(1))
     await traced.order.start(-1)

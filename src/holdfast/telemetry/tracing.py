@@ -81,12 +81,8 @@ class OpenTelemetry:
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        tracers = tracer_provider or trace.get_tracer_provider()
-        self._tracer = tracers.get_tracer("holdfast", __version__)
-        # A tracer of its own for executions: it alone has ids that are chosen.
-        self._executions = tracers.get_tracer("holdfast.executions", __version__)
-        self._ids = _ChosenIds(getattr(self._executions, "id_generator", None))
-        self._executions.id_generator = self._ids  # type: ignore[attr-defined]
+        self._given = tracer_provider
+        self._make_tracers()
         meter = (meter_provider or metrics.get_meter_provider()).get_meter("holdfast", __version__)
         self._ended_count = meter.create_counter("holdfast.executions.ended", description="Executions that ended")
         self._step_count = meter.create_counter("holdfast.steps", description="Committed steps")
@@ -101,6 +97,16 @@ class OpenTelemetry:
         self._store: Store | None = None
         self._sending: asyncio.Task[None] | None = None
         STEPS.tracer = self
+
+    def _make_tracers(self) -> None:
+        tracers = self._given or trace.get_tracer_provider()
+        # A program may set its provider after this; what stands in until then passes no ids on.
+        self._is_early = isinstance(tracers, trace.ProxyTracerProvider)
+        self._tracer = tracers.get_tracer("holdfast", __version__)
+        # A tracer of its own for executions: it alone has ids that are chosen.
+        self._executions = tracers.get_tracer("holdfast.executions", __version__)
+        self._ids = _ChosenIds(getattr(self._executions, "id_generator", None))
+        self._executions.id_generator = self._ids  # type: ignore[attr-defined]
 
     def attach(self, store: Store) -> None:
         """Where the times of an execution are read when it has ended."""
@@ -136,6 +142,8 @@ class OpenTelemetry:
         return effect
 
     def enter(self, claim: ExecutionClaim) -> None:
+        if self._is_early:
+            self._make_tracers()
         context = self._span_context(claim.promise, claim.kind, claim.name, claim.attributes)
         if claim.kind == MESSAGE and claim.parent is not None:  # it has no span: what it does hangs on its job's
             context = _parent(claim.attributes) or self._span_context(claim.parent, FLOW, claim.name, None)
