@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from holdfast import App, Child, Context, Done, Machine, Next, RetryPolicy, Sche
 from holdfast.engine.observer import STEPS
 from holdfast.engine.settings import WorkerSettings
 from holdfast.models.machine.context import MachineContext
-from holdfast.telemetry import instrument
+from holdfast.telemetry import instrument, tracing
 from holdfast.telemetry.meters import Meters
 from holdfast.telemetry.tracing import span_id_of, trace_id_of
 from holdfast.testing.stores import Stores
@@ -258,6 +259,29 @@ async def test_an_execution_is_sent_once_with_the_times_of_the_ledger(traced: Tr
     assert span.end_time is not None
     assert span.end_time - span.start_time == round((view.ended_at - view.inserted_at).total_seconds() * 1e9)
     assert [event.name for event in span.events] == ["started"]
+
+
+async def test_what_is_being_sent_when_a_worker_leaves_is_sent(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one who sends has taken ends out of the queue already and reads their times."""
+    monkeypatch.setattr(tracing, "SEND_EVERY_SECONDS", 0.0)
+    handle = await traced.order.start(-1)
+    worker = await traced.app.make_worker(WorkerSettings())
+    await worker.open()
+    store: Any = worker.store
+    get_many, reading = store.get_many, asyncio.Event()
+
+    async def slow(promises: Any) -> Any:
+        if not reading.is_set():
+            reading.set()
+            await asyncio.Event().wait()
+        return await get_many(promises)
+
+    monkeypatch.setattr(store, "get_many", slow)
+    await worker.run_until_idle()
+    await reading.wait()
+    await worker.stop(0)
+    (own,) = traced.spans()["workflow order"]
+    assert own.context.span_id == span_id_of(handle.id.to_bytes())
 
 
 async def test_what_is_not_sampled_is_not_sent(stores: Stores) -> None:

@@ -213,17 +213,19 @@ class OpenTelemetry:
 
     async def stop(self) -> None:
         if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait([self._sending])
-            self._sending = None
+            sending = self._sending
+            sending.cancel()
+            await asyncio.wait([sending])
         await self._send_all()
 
     # ------------------------------------------------------------------ spans of executions
 
     async def _send_soon(self) -> None:
-        await asyncio.sleep(SEND_EVERY_SECONDS)
-        self._sending = None
-        await self._send_all()
+        try:
+            await asyncio.sleep(SEND_EVERY_SECONDS)
+            await self._send_all()
+        finally:
+            self._sending = None
 
     async def _send_all(self) -> None:
         while self._waiting and self._store is not None:
@@ -233,6 +235,9 @@ class OpenTelemetry:
             except HoldfastError as error:
                 log.warning("the spans of %d executions are lost, the store was unavailable: %s", len(batch), error)
                 continue
+            except asyncio.CancelledError:  # the worker leaves, and sends them itself
+                self._waiting.extendleft(reversed(batch))
+                raise
             for view in views:
                 if view is not None and view.ended_at is not None:
                     self._send(view, view.ended_at)
