@@ -109,3 +109,27 @@ def test_no_extra_forges_a_line_and_no_odd_text_loses_one(lines: io.StringIO, mo
     assert (first["level"], first["city"]) == ("info", "Rome")
     assert first["time"] != "never"
     assert second["message"] == "a file named \udcff"
+
+
+class Mute(Exception):  # noqa: N818
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+def holding_itself() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    made["self"] = made
+    return made
+
+
+@pytest.mark.parametrize("odd", [Mute(), holding_itself(), {(1, 2): "\ud800"}, {"deep": Mute()}])
+def test_no_value_loses_a_line(odd: Any) -> None:
+    try:
+        raise Mute
+    except Mute:
+        fields = {"msg": "it broke", "odd": odd, "city": "Rome", "exc_info": sys.exc_info()}
+    line = json.loads(JsonFormatter().format(logging.makeLogRecord(fields)))
+    assert (line["message"], line["city"], line["error"]["type"]) == ("it broke", "Rome", "Mute")
+    assert "odd" in line

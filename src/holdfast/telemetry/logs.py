@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TextIO
@@ -104,14 +104,29 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             text = self.formatException(record.exc_info)
-            line["error"] = {"type": type(error).__qualname__, "message": str(error), "traceback": text}
+            line["error"] = {"type": type(error).__qualname__, "message": _said(str, error), "traceback": text}
         for name, value in vars(record).items():
             if name not in _STANDARD and name not in _OURS:
                 line.setdefault(name, value)  # an extra does not forge what a line says of itself
         try:
             return msgspec.json.encode(line, enc_hook=repr).decode()
-        except UnicodeEncodeError:  # half a surrogate, as names of files have them
-            return json.dumps(line, default=repr)
+        except Exception:  # half a surrogate, as names of files have them; a value that holds itself, or raises
+            return json.dumps({name: _plain(value) for name, value in line.items()})
+
+
+def _plain(value: object) -> object:
+    try:
+        return json.loads(json.dumps(value, default=repr, allow_nan=False))
+    except Exception:
+        return _said(repr, value)
+
+
+def _said(say: Callable[[object], str], value: object) -> str:
+    """What it says of itself, if it can."""
+    try:
+        return say(value)
+    except Exception as error:
+        return f"<{type(value).__qualname__} that raises {type(error).__qualname__}>"
 
 
 def configure_logging(log_format: LogFormat, level: int = logging.WARNING, stream: TextIO | None = None) -> None:
