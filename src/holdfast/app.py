@@ -125,17 +125,25 @@ class App(Declarations):
 
     async def search(
         self,
-        attributes: Mapping[str, str | int | float | bool],
+        attributes: Mapping[str, str | int | float | bool] | None = None,
         *,
         name: str | None = None,
-        statuses: Sequence[Status] = (),
+        statuses: Sequence[Status | str] = (),
         limit: int = 100,
     ) -> list[Handle[Any]]:
-        """The newest executions that have all these attributes (`.options(attributes=...)`, `ctx.set_attributes`)."""
-        Options(attributes=attributes).encoded_attributes()
-        if not attributes:
-            raise InvalidArgumentError("search needs at least one attribute to look for")
-        where = ExecutionFilter(name=name, statuses=tuple(statuses), attributes=dict(attributes))
+        """The newest executions that have all these attributes (`.options(attributes=...)`, `ctx.set_attributes`).
+
+        `name` is that of a definition, `statuses=["failed", "stranded"]` any of these. Each narrows; none is needed.
+        """
+        if attributes is not None:
+            Options(attributes=attributes).encoded_attributes()
+            if not attributes:  # more likely a mistake than a wish for everything
+                raise InvalidArgumentError("search was given no attribute to look for; leave them out to find any")
+        unknown = [status for status in statuses if status not in set(Status)]
+        if unknown:
+            raise InvalidArgumentError(f"{unknown[0]!r} is no status; there are {', '.join(Status)}")
+        chosen = tuple(map(Status, statuses))
+        where = ExecutionFilter(name=name, statuses=chosen, attributes=dict(attributes) if attributes else None)
         page = await (await self._connection.store()).browse(where, limit)
         return [Handle(self._connection, PromiseId.from_bytes(view.promise), name=view.name) for view in page.items]
 

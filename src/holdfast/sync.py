@@ -253,10 +253,10 @@ class SyncApp:
 
     def search(
         self,
-        attributes: Mapping[str, str | int | float | bool],
+        attributes: Mapping[str, str | int | float | bool] | None = None,
         *,
         name: str | None = None,
-        statuses: Sequence[Status] = (),
+        statuses: Sequence[Status | str] = (),
         limit: int = 100,
     ) -> list[SyncHandle[Any]]:
         """As `app.search`."""

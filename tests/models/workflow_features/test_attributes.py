@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Context, Status
+from holdfast import Context, RetryPolicy, Status
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter, Retention
@@ -72,3 +72,23 @@ async def test_published_values_are_read_from_outside(rig: Rig) -> None:
     await handle.signal("go")
     await rig.run()
     assert await handle.published() == {"progress": {"done": 4}}
+
+
+async def test_executions_are_found_by_name_and_status_alone(rig: Rig) -> None:
+    @rig.app.task(name="good")
+    async def good() -> None: ...
+
+    @rig.app.task(name="bad", retry=RetryPolicy(max_attempts=1))
+    async def bad() -> None:
+        raise ValueError("no")
+
+    first, second, failed = await good.start(), await good.start(), await bad.start()
+    await rig.run()
+    search = rig.app.search
+    assert [handle.id for handle in await search()] == [failed.id, second.id, first.id]
+    assert [handle.id for handle in await search(limit=1)] == [failed.id]
+    assert [handle.id for handle in await search(name="good")] == [second.id, first.id]
+    assert [handle.id for handle in await search(statuses=["failed", Status.STRANDED])] == [failed.id]
+    assert await search(name="good", statuses=["failed"]) == []
+    with pytest.raises(InvalidArgumentError, match="'faild' is no status; there are runnable, "):
+        await search(statuses=["faild"])
