@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from holdfast.core.crashpoints import set_hook
-from holdfast.core.errors import StoreError
+from holdfast.core.errors import StoreError, StoreUnavailableError
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit
 from holdfast.store.sqlite import SqliteStore, picking, writer
@@ -275,3 +277,19 @@ async def test_a_scope_without_runnable_never_occupies_its_key(sqlite: SqliteSto
     rows = [row(key, unique_key=b"k", unique_scope=("executing",)) for key in "ab"]
     assert [one.created for one in await sqlite.insert(rows)] == [True, True]
     assert len(await hand.pick()) == 2
+
+
+async def test_nothing_is_written_into_a_file_that_is_gone(sqlite: SqliteStore, hand: Hand, tmp_path: Path) -> None:
+    """SQLite goes on in the old file, which nobody can find any more: a commit there would be lost."""
+    claim = await hand.take(row("a"))
+    path, aside = sqlite._path, tmp_path / "aside.db"
+    path.rename(aside)
+    with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+        await hand.insert(row("b"))
+    with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+        sqlite.flush_now(hand.name, [Commit(claim, (done(),))])
+    shutil.copyfile(aside, path)
+    with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+        await sqlite.beat(hand.name, 30)
+    aside.replace(path)
+    await hand.apply(claim, done())

@@ -11,6 +11,7 @@ can write). The log is synced as a whole, so the next commit that waits takes it
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import sys
 import threading
@@ -22,7 +23,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
-from holdfast.core.errors import StoreError
+from holdfast.core.errors import StoreError, StoreUnavailableError
 from holdfast.store.sqlite.connection import connect, explain
 from holdfast.store.sqlite.lock import WriterLock
 
@@ -101,6 +102,7 @@ class Writer:
         except BaseException:
             self._lock.close()
             raise
+        self._file = self._identity()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
 
     @property
@@ -138,6 +140,11 @@ class Writer:
         with self._gate:
             waited = self._lock.acquire()
             try:
+                if self._identity() != self._file:
+                    raise StoreUnavailableError(
+                        f"{self._path} was deleted or replaced while this process had it open, and what is written to "
+                        "the old file would be lost: restart this process, or put the file back"
+                    )
                 lags = may_lag is not None and may_lag(self.db)
                 if lags:
                     self.db.execute("pragma synchronous = normal")
@@ -155,6 +162,14 @@ class Writer:
         if wake is not None:
             wake()
         return result
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file the path is; SQLite itself would write on into one that is gone."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _transact(
         self, waited: float, point: str | None, work: Callable[[Tx], T], lags: bool
