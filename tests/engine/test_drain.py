@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Done, Handle, Machine, MachineContext, Next, Outcome, Status, step
-from holdfast.core.errors import StoreUnavailableError
+from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.upkeep import Timers
 from holdfast.engine.worker import Worker
@@ -127,14 +127,17 @@ async def test_a_stopped_worker_is_gone_from_the_ledger(rig: Rig) -> None:
     assert await rig.stores.store.workers() == []
 
 
-async def test_a_worker_that_cannot_sign_off_stops_all_the_same(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [StoreUnavailableError("away"), ConfigurationError("read-only"), OSError("gone")])
+async def test_a_worker_that_cannot_sign_off_stops_all_the_same(
+    rig: Rig, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     """Its lease runs out by itself."""
     faulty = Faulty(rig.stores.unopened())
     other = Rig(rig.stores, store=faulty.as_store())
     try:
         Slow(other)
         worker = await other.make_worker()
-        faulty.fail("retire_worker")
+        faulty.fail("retire_worker", error)
         await other.stop(worker)
         assert "could not sign off" in caplog.text
     finally:

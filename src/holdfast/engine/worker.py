@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.core.clock import MICROSECONDS
-from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.committer import Committer
@@ -330,7 +329,7 @@ class Worker:
             runner.close()
         try:
             await self._store.retire_worker(self.id)
-        except StoreUnavailableError as error:
+        except Exception as error:  # whatever it is, what this worker has open is closed
             log.warning("could not sign off, the lease of %s will run out by itself: %s", self.id, error)
         await self._heartbeat.stop()
         if self._observer is not None:

@@ -141,3 +141,11 @@ async def test_without_listening_an_ear_still_hears_its_own_store(
     assert await (await connect()).fetch(LISTENERS, f"%{schema}%") == []
     await ear.close()
     await store.close()
+
+
+async def test_an_ear_closes_where_nothing_can_be_written(ledger: PostgresStore, schema: str, connect: Connect) -> None:
+    """A worker that stops has more to close, also where somebody dropped the ledger."""
+    ear = await ledger.open_ear(lambda _: None)
+    await ear.arm(Topic.WORK)
+    await (await connect()).execute(f"drop schema {schema} cascade")
+    await ear.close()

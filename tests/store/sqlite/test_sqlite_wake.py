@@ -126,3 +126,13 @@ async def test_a_listener_that_fails_does_not_fail_the_commit(sqlite: SqliteStor
     assert told == ["in the listener"]
     loop.set_exception_handler(None)
     await ear.close()
+
+
+async def test_an_ear_closes_where_nothing_can_be_written(sqlite: SqliteStore) -> None:
+    """A worker that stops has more to close; the row expires by itself."""
+    ear = await sqlite.open_ear(lambda _: None)
+    await ear.arm(Topic.WORK)
+    aside = sqlite._path.rename(sqlite._path.with_suffix(".aside"))
+    await ear.close()
+    aside.rename(sqlite._path)
+    assert len(await listeners(sqlite)) == 1

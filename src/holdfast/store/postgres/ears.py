@@ -12,7 +12,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import HoldfastError, StoreUnavailableError
+import asyncpg
+
+from holdfast.core.errors import HoldfastError
 from holdfast.store.base import ARMED_SECONDS
 from holdfast.store.postgres.connections import Address, Connections, connect, end, errors_of
 from holdfast.store.values import Topic
@@ -75,7 +77,7 @@ class PostgresEar:
             await end(self._connection)
             self._connection = None
         if self._armed:
-            with contextlib.suppress(StoreUnavailableError):  # the row expires by itself
+            with contextlib.suppress(HoldfastError, asyncpg.PostgresError):  # the row expires by itself
                 async with self._connections.any("disarm a listener") as connection:
                     await connection.execute(self._sql["listener_remove"], self._id)
 

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from holdfast.core.clock import MICROSECONDS, Clock
+from holdfast.core.errors import HoldfastError
 from holdfast.store.base import ARMED_SECONDS
 from holdfast.store.sqlite.rows import after
 from holdfast.store.sqlite.statements import SQL
@@ -87,7 +88,8 @@ class SqliteEar:
             _unlink(self.address)
         if self._armed_until:
             self._armed_until.clear()
-            await self._write(self._remove)
+            with contextlib.suppress(HoldfastError):  # the row expires by itself
+                await self._write(self._remove)
 
     def _remove(self, tx: Tx) -> None:
         tx.db.execute(SQL["listener_remove"], (self.id,))
