@@ -13,6 +13,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.invocation import Invocation, shared
 from holdfast.cli.output import counted
 from holdfast.cli.worker import app_argument, load_app
+from holdfast.core.status import Status
 from holdfast.models.workflow.check import Checked
 
 
@@ -39,11 +40,14 @@ def check_command(call: Invocation, target: str | None) -> int:
     else:
         for one in checked:
             if one.verdict == "stranded":
-                call.out.line(f"{one.label} would be stranded", "red")
+                how = "is stranded, and stays so" if one.status is Status.STRANDED else "would be stranded"
+                call.out.line(f"{one.label} {how}", "red")
                 call.out.block(one.detail or "")
+        already = sum(one.verdict == "stranded" and one.status is Status.STRANDED for one in checked)
         call.out.line(
             f"{counted(len(checked), 'workflow')} in flight: {counts['replays']} replay, "
             f"{counts['patched']} are patched, {counts['stranded']} would be stranded"
+            + (f", {already} of them are so already" if already else "")
         )
     return Exit.FAILED if counts["stranded"] else Exit.OK
 

@@ -10,6 +10,8 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.cli.main import run
+from holdfast.core.status import Status
+from holdfast.models.workflow.check import Checked
 from holdfast.store.values import ExecutionFilter
 from holdfast.testing.stores import SqliteStores
 from tests.models.workflow.kit import Rig
@@ -139,3 +141,29 @@ async def test_the_command_exits_with_1_if_any_would_strand(
         assert begins == ["the", "journal:", "code:", "at:", "Nothing"]
     assert await asyncio.to_thread(run, ["check", f"{module}:app", "--json"]) == code
     assert f'"stranded": {code}' in capsys.readouterr().out.replace('":', '": ').replace(":  ", ": ")
+
+
+def test_the_command_tells_what_a_deploy_would_break_from_what_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def found(app: App) -> list[Checked]:
+        return [
+            Checked("aa", "job/aa", Status.AWAITING_PROMISE, "stranded", "the code has changed"),
+            Checked("bb", "job/bb", Status.STRANDED, "stranded", "its input cannot be read"),
+            Checked("cc", "job/cc", Status.STRANDED, "replays"),
+        ]
+
+    (tmp_path / "checked_told.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("holdfast.cli.check._check", found)
+    assert run(["migrate", "--database", "told.db"]) == 0
+    capsys.readouterr()
+    assert run(["check", "checked_told:app", "--database", "told.db"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "job/aa would be stranded",
+        "  the code has changed",
+        "job/bb is stranded, and stays so",
+        "  its input cannot be read",
+        "3 workflows in flight: 1 replay, 0 are patched, 2 would be stranded, 1 of them are so already",
+    ]
