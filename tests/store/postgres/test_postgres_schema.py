@@ -11,7 +11,7 @@ from tests.store.postgres.conftest import Connect, Connection
 from holdfast.core.errors import ConfigurationError, SchemaTooNewError
 from holdfast.core.status import Status
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.migrate import PACKAGE, ROUTINES, migrate, routines, routines_digest
+from holdfast.store.postgres.migrate import PACKAGE, RESERVED, ROUTINES, migrate, routines, routines_digest
 from holdfast.store.sql import load_text, migrations
 from holdfast.testing.hand import Hand, row, strand
 from holdfast.testing.postgres import PostgresServer
@@ -164,10 +164,18 @@ def test_every_routine_carries_its_version() -> None:
     assert [name for name in names if name != "start" and not name.rsplit("_", 1)[-1].isdigit()] == []
 
 
-@pytest.mark.parametrize("name", ["", "Upper", "with space", 'quo"te', "x" * 64, "1st", "a-b"])
+@pytest.mark.parametrize(
+    "name", ["", "Upper", "with space", 'quo"te', "x" * 64, "1st", "a-b", "order", "user", "pg_ledger"]
+)
 def test_a_schema_that_needs_quotes_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="schema"):
         PostgresStore("postgresql://localhost/db", schema=name)
+
+
+async def test_the_words_that_name_no_schema_are_those_of_the_server(connect: Connect) -> None:
+    """A newer server may have more, of which a name without quotes is refused by itself."""
+    words = await (await connect()).fetch("select word from pg_get_keywords() where catcode in ('R', 'T')")
+    assert {row["word"] for row in words} - RESERVED == set()
 
 
 async def test_a_user_who_may_not_create_the_schema_is_told(postgres_server: PostgresServer, schema: str) -> None:

@@ -29,14 +29,26 @@ MIGRATION_SECONDS = 6 * 3600.0
 Found: TypeAlias = tuple[int, int, str]  # the migration, the release of the routines, and their digest
 
 _INCLUDE = re.compile(r"\{include ([a-z_]+)\}")
-_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_SCHEMA_NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
+# Words of SQL that would have to be quoted; a test asks the server for them.
+_RESERVED_WORDS = """
+all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation column
+concurrently constraint create cross current_catalog current_date current_role current_schema current_time
+current_timestamp current_user default deferrable desc distinct do else end except false fetch for foreign freeze from
+full grant group having ilike in initially inner intersect into is isnull join lateral leading left like limit localtime
+localtimestamp natural not notnull null offset on only or order outer overlaps placing primary references returning
+right select session_user similar some symmetric system_user table tablesample then to trailing true union unique user
+using variadic verbose when where window with
+"""
+RESERVED = frozenset(_RESERVED_WORDS.split())
 
 
 def check_schema(name: str) -> str:
     """`name` itself, if it can be a schema without quotes."""
-    if not _SCHEMA_NAME.fullmatch(name):
+    if not _SCHEMA_NAME.fullmatch(name) or name in RESERVED:
         raise ConfigurationError(
-            f"{name!r} is no name for a schema: use up to 63 of the characters a-z 0-9 _, no digit first"
+            f"{name!r} is no name for a schema: use up to 63 of the characters a-z 0-9 _, no digit first, and neither "
+            "a word of SQL nor a name that begins with pg_"
         )
     return name
 
