@@ -18,6 +18,7 @@ from holdfast.core.status import Status
 PARTITION_KEY_MAX_CHARS = 255
 QUEUE_MAX_CHARS = 100
 UNIQUE_KEY_MAX_BYTES = 1024
+AT_FIRST_YEAR = 2  # far enough above datetime.min for every time zone
 AT_LAST_YEAR = 9_000  # far enough below datetime.max for every delay and deadline on top
 PRIORITY_LOWEST, PRIORITY_HIGHEST = -32_768, 32_767
 CONCURRENCY_MOST = 2**31 - 1
@@ -62,6 +63,10 @@ class Options:
             check_partition_key(self.partition_key)
         if self.at is not None and (not isinstance(self.at, datetime) or self.at.tzinfo is None):
             raise InvalidArgumentError(f"at={self.at!r} is no moment with a time zone; use datetime(..., tzinfo=UTC)")
+        if self.at is not None and self.at.year < AT_FIRST_YEAR:
+            raise InvalidArgumentError(
+                f"at={self.at} is before the year {AT_FIRST_YEAR}; leave it out to start at once"
+            )
         if self.at is not None and self.at.year > AT_LAST_YEAR:
             # PostgreSQL's driver takes datetime.max for infinity, with which no pick can reckon.
             raise InvalidArgumentError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -78,6 +78,7 @@ def test_a_payload_limit_is_a_number_of_bytes(limit: Any) -> None:
         ({"at": datetime(2030, 1, 1)}, "no moment with a time zone"),
         ({"at": "tomorrow"}, "no moment with a time zone"),
         ({"at": datetime.max.replace(tzinfo=UTC)}, "after the year 9000"),
+        ({"at": datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))}, "before the year 2"),
         ({"queue": ""}, "no name of a queue"),
         ({"queue": "q" * 101}, "no name of a queue"),
         ({"queue": "a\0b"}, "no name of a queue"),
