@@ -11,6 +11,7 @@ import pytest
 from holdfast import App, Collision, Done, Handle, Machine, MachineContext, Outcome, Replay, Status, Stop, Unique, step
 from holdfast.core.errors import (
     ClosedError,
+    ConfigurationError,
     DecodeError,
     ExecutionCancelledError,
     ExecutionFailedError,
@@ -130,6 +131,23 @@ async def test_closing_tells_who_still_waits_in_a_type_of_its_own(stores: Stores
     await results.stop()
     with pytest.raises(ClosedError, match=r"closed while \w+ was waited for"):
         await task
+
+
+async def test_who_waits_is_told_that_the_store_refuses_to_be_asked(stores: Stores, faulty: Faulty) -> None:
+    """As where the role has no rights: a wait that can never end says so, and the next one asks again."""
+    hand = await Hand(stores.store).start()
+    claim = await hand.take(row("a"))
+    results = Results(faulty.as_store())
+    faulty.fail("endings", ConfigurationError("permission denied"))
+    one = await waiting(results, "a")
+    with pytest.raises(ConfigurationError, match="permission denied"):
+        await one
+    faulty.fail("endings", ConfigurationError("permission denied"))
+    with pytest.raises(ConfigurationError, match="permission denied"):
+        await results.wait_all([promise_of("a"), promise_of("b")], until_failure=False)
+    await hand.apply(claim, done("5"))
+    assert (await results.wait(promise_of("a"))).result == "5"
+    await results.stop()
 
 
 async def test_polling_backs_off(stores: Stores, results: Results) -> None:

@@ -15,7 +15,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from holdfast.core.errors import ClosedError
+from holdfast.core.errors import ClosedError, ConfigurationError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.engine.service import Service
@@ -144,6 +144,13 @@ class Results(Service):
     async def run_once(self) -> float | None:
         if not self._waiters:
             return None
+        try:
+            return await self._ask()
+        except ConfigurationError as error:  # no later pass would do better: who waits is told, and may ask again
+            self._refuse(error)
+            return None
+
+    async def _ask(self) -> float | None:
         await self._listen()
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -218,16 +225,21 @@ class Results(Service):
         ear, self._ear = self._ear, None
         if ear is not None:
             await ear.close()
-        for promise, waiters in list(self._waiters.items()):
-            for waiter in waiters:
-                future = waiter.future if isinstance(waiter, Crowd) else waiter
-                if not future.done():  # a bare CancelledError would look like a cancel of the waiter's own task
-                    future.set_exception(
-                        ClosedError(
-                            f"the app was closed while {PromiseId.from_bytes(promise).short} was waited for; the "
-                            "execution itself goes on: ask for its result through an open app"
-                        )
-                    )
+        for promise, waiters in self._waiters.items():
+            # A bare CancelledError would look like a cancel of the waiter's own task.
+            closed = ClosedError(
+                f"the app was closed while {PromiseId.from_bytes(promise).short} was waited for; the "
+                "execution itself goes on: ask for its result through an open app"
+            )
+            _fail(waiters, closed)
+
+    def _refuse(self, error: ConfigurationError) -> None:
+        refused = list(self._waiters.values())
+        self._waiters.clear()
+        self._new.clear()
+        self._followed.clear()
+        for waiters in refused:
+            _fail(waiters, error)
 
     async def _listen(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -261,3 +273,10 @@ class Results(Service):
                 waiter.tell(promise, ending)
             elif not waiter.done():
                 waiter.set_result(ending)
+
+
+def _fail(waiters: Sequence[asyncio.Future[Ending] | Crowd], error: Exception) -> None:
+    for waiter in waiters:
+        future = waiter.future if isinstance(waiter, Crowd) else waiter
+        if not future.done():
+            future.set_exception(error)
