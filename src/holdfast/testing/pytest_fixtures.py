@@ -5,7 +5,8 @@
 - `store`: the open store itself.
 - `make_stores`: the same, unopened, by backend.
 
-`postgres_url` is expected from the test suite's own conftest.
+`postgres_url` is expected from the test suite's own conftest. The fixtures run in the loop of a test as pytest-asyncio
+has it by default; with `asyncio_default_fixture_loop_scope = "module"` and the same for tests, connections are kept.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def make_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str
     return make
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture  # in the loop that the suite gives its tests
 async def stores(
     backend: str, make_stores: Callable[[str], Stores], kept_connections: KeptConnections
 ) -> AsyncIterator[Stores]:
