@@ -74,6 +74,9 @@ async def test_a_failed_task_is_retried_and_a_waiting_workflow_is_cancelled(shop
         assert [item["id"] for item in found["executions"]] == [str(failed.id)]
         again = await http.post(f"{API}/executions/{failed.id}/retry")
         assert again.status_code == 201
+        for parent in (again.json()["id"], f"{again.json()['id']}.4294967295" + ".1234567890" * 60):
+            listed = await http.get(f"{API}/executions", params={"parent": parent})
+            assert listed.status_code == (200 if parent == again.json()["id"] else 404)  # it is read as an id
         assert problem(await http.post(f"{API}/executions/{waiting.id}/retry")) == (409, "refused")
         paused = (await http.post(f"{API}/executions/{waiting.id}/pause")).json()
         assert paused["paused"]

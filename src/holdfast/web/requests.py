@@ -33,9 +33,10 @@ Scalar: TypeAlias = str | int | float | bool
 IdPrefix: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9a-fA-F]{4,64}(\.[0-9]{1,9})*$",
-        max_length=400,
-        description="An id, any prefix of one (at least four digits) that fits no other execution, or a key",
+        pattern=r"^[0-9a-fA-F]{4,64}(\.[0-9]{1,10}|~[0-9a-fA-F]{16})*$",
+        max_length=2_000,
+        description="An id, or any prefix of one (at least four digits) that fits no other execution. In a path it may be "
+        "a key as well",
     ),
 ]
 
