@@ -35,8 +35,8 @@ IdPrefix: TypeAlias = Annotated[
     Meta(
         pattern=r"^[0-9a-fA-F]{4,64}(\.[0-9]{1,10}|~[0-9a-fA-F]{16})*$",
         max_length=2_000,
-        description="An id, or any prefix of one (at least four digits) that fits no other execution. In a path it may be "
-        "a key as well",
+        description="An id, or any prefix of one (at least four digits) that fits no other execution. "
+        "In a path it may be a key as well",
     ),
 ]
 
