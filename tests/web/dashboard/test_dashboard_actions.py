@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from tests.engine.rig import Rig
 from tests.models.flow.test_flow_letters import stranded_at_ceiling
-from tests.web.kit import Shop, client
+from tests.web.kit import Box, Shop, client
 
 from holdfast.core.errors import ExecutionFailedError, StoreUnavailableError
 from holdfast.testing.stores import Stores
@@ -41,6 +41,30 @@ async def test_what_is_no_json_is_no_payload(shop: Shop, payload: str) -> None:
     async with client(build(shop.app)) as pages:
         said = await notice(pages, f"/executions/{order.id}/signal", name="ship", payload=payload)
     assert said.startswith("-the payload is no JSON")
+
+
+async def test_a_cancel_that_came_too_late_is_not_told_as_one(shop: Shop) -> None:
+    @shop.app.batch
+    async def double(number: int) -> int:
+        return 2 * number
+
+    run: Any = await double.start(range(3))
+    await run.fed()
+    parcel, order = await shop.parcel.start(Box(1)), await shop.order.start(2)
+    await shop.work()
+    async with client(build(shop.app)) as pages:
+        assert await notice(pages, f"/executions/{parcel.id}/cancel") == "-It had ended before: it is done."
+        assert await notice(pages, f"/executions/{run.id}/cancel") == "-It had ended before: it is done."
+        assert await notice(pages, f"/executions/{order.id}/cancel") == "+Cancel requested."
+
+
+async def test_a_long_notice_is_short_enough_for_a_cookie(shop: Shop) -> None:
+    """A browser drops what is over 4096 bytes; of this text each character takes twelve."""
+    order = await shop.order.start(5)
+    async with client(build(shop.app)) as pages:
+        answer = await pages.post(f"/executions/{order.id}/fork", data={"at": "\N{ANCHOR}\N{WHALE}" * 300})
+        assert len(answer.headers["set-cookie"]) < 4_000
+        assert "is a whole number" in (await pages.get(answer.headers["location"])).text
 
 
 @pytest.mark.parametrize(

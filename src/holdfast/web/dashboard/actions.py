@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from holdfast.core.durations import seconds
 from holdfast.core.errors import HoldfastError, InvalidArgumentError
 from holdfast.core.identity import PromiseId
+from holdfast.core.status import Status
 from holdfast.models.batch.run import BatchRun
 from holdfast.models.handle import Handle
 from holdfast.models.options import check_limits, check_queue
@@ -59,7 +60,7 @@ async def _act(handle: Handle[object], action: str, form: FormData, here: str) -
     match action:
         case "cancel":
             status = await handle.cancel(cascade=field(form, "cascade") == "yes", reason=field(form, "reason") or None)
-            return back(here, "Cancelled." if status.is_terminal else "Cancel requested.")
+            return _cancelled(here, status, "Cancel requested.")
         case "pause":
             await handle.pause()
             return back(here, "Paused: nobody works on it until it is resumed.")
@@ -77,12 +78,19 @@ async def _act(handle: Handle[object], action: str, form: FormData, here: str) -
     raise InvalidArgumentError(f"there is no action {action!r}")
 
 
+def _cancelled(here: str, status: Status, requested: str) -> Response:
+    """It may have ended while somebody looked at it."""
+    if status.is_terminal and status is not Status.CANCELLED:
+        return back(here, f"It had ended before: it is {status}.", is_error=True)
+    return back(here, "Cancelled." if status.is_terminal else requested)
+
+
 async def _steer_batch(run: BatchRun[object], action: str, here: str) -> Response:
     """A run takes its chunks along."""
     match action:
         case "cancel":
-            await run.cancel()
-            return back(here, "Cancel requested: what runs has its grace, and every item ends.")
+            status = await run.cancel()
+            return _cancelled(here, status, "Cancel requested: what runs has its grace, and every item ends.")
         case "pause":
             await run.pause()
             return back(here, "Paused: chunks that are being worked on are finished first.")

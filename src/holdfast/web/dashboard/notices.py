@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 COOKIE: Final = "holdfast_notice"
 TEXT_MAX: Final = 400
+VALUE_MAX: Final = 3_600  # browsers drop a cookie of more than 4096 bytes, with all that belongs to it
 
 
 class Notice(Struct, frozen=True):
@@ -25,7 +26,10 @@ class Notice(Struct, frozen=True):
         return cls(unquote(found[1:])[:TEXT_MAX], found[0] == "-")
 
     def leave(self, response: Response) -> None:
-        value = ("-" if self.is_error else "+") + quote(self.text[:TEXT_MAX], safe="")
+        text = self.text[:TEXT_MAX]
+        while len(quoted := quote(text, safe="")) > VALUE_MAX:  # a character may be twelve bytes of it
+            text = text[: len(text) * 9 // 10]
+        value = ("-" if self.is_error else "+") + quoted
         response.set_cookie(COOKIE, value, max_age=60, httponly=True, samesite="strict", path="/")
 
     def forget(self, response: Response) -> None:
