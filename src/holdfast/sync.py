@@ -24,6 +24,7 @@ from holdfast.core.durations import Duration
 from holdfast.core.error_record import ErrorRecord
 from holdfast.core.errors import ClosedError, ConfigurationError, ForeignAwaitError, HoldfastError
 from holdfast.core.identity import PromiseId
+from holdfast.core.journal.events import Event
 from holdfast.core.status import Status
 from holdfast.models.batch.definition import Batch, BatchResult
 from holdfast.models.batch.items import BatchItem
@@ -104,6 +105,9 @@ class SyncHandle(Generic[ResultT]):
 
     def history(self) -> Sequence[Transition]:
         return self._app.run(self.handle.history())
+
+    def events(self) -> list[Event]:
+        return self._app.run(self.handle.events())
 
     def error(self) -> ErrorRecord | None:
         return self._app.run(self.handle.error())

@@ -20,6 +20,8 @@ from holdfast.core.errors import (
     SignalRefusedError,
 )
 from holdfast.core.identity import IdQuery, PromiseId, resolve
+from holdfast.core.journal.events import Event
+from holdfast.core.journal.local_ids import events_of
 from holdfast.core.searchable import is_text
 from holdfast.core.status import Status
 from holdfast.engine.results import Ending
@@ -230,7 +232,7 @@ class Handle(Generic[ResultT]):
     async def fork(self, at: int) -> Handle[ResultT]:
         """A new execution with this one's past up to and including the event `at`; this one is left as it is.
 
-        Calls that are open there begin anew in the fork. For workflows; `holdfast history` lists their events.
+        Calls that are open there begin anew in the fork. For workflows; `events` and `holdfast history` list theirs.
         """
         view = await self.describe()
         store = await self._connection.store()
@@ -259,6 +261,12 @@ class Handle(Generic[ResultT]):
     async def history(self) -> Sequence[Transition]:
         """What a machine with `history=True` did, step by step."""
         return await (await self._connection.store()).history((await self.resolve()).to_bytes())
+
+    async def events(self) -> list[Event]:
+        """The journal of a workflow as it is recorded; `fork` takes the `sequence` of an event."""
+        promise = await self.resolve()
+        segments = await (await self._connection.store()).journal(promise.to_bytes())
+        return [event for segment in segments for event in events_of(str(promise), segment)]
 
     async def published(self) -> dict[str, Any]:
         """What the workflow shows of itself with `ctx.publish`, as of its last commit."""

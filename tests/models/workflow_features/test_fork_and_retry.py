@@ -252,6 +252,25 @@ async def test_a_fork_has_the_past_up_to_the_event_and_its_own_future(rig: Rig) 
     assert (await handle.describe()).successor is None
 
 
+async def test_the_events_to_fork_at_are_listed_with_whole_ids(rig: Rig) -> None:
+    @rig.app.task
+    async def add(number: int) -> int:
+        return number + 1
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> int:
+        return await add(1)
+
+    handle = await work.start()
+    assert await handle.events() == []
+    await rig.run()
+    events = await handle.events()
+    assert [event.sequence for event in events] == list(range(len(events)))
+    (call,) = [event for event in events if isinstance(event, InvokeCompleted)]
+    assert call.promise_id == f"{handle.id}.0"
+    assert await rig.result(await handle.fork(at=call.sequence)) == 2
+
+
 async def test_a_fork_at_the_begin_of_an_attempt_begins_it_anew(rig: Rig) -> None:
     @rig.app.task(retry=ONCE)
     async def work() -> int:
