@@ -234,6 +234,11 @@ class _Drawing:
         self._by_id[promise_id] = row
         return row
 
+    def _remove(self, row: Row) -> None:
+        """Itself, and from behind: it is one of the newest, and there may be thousands."""
+        at = next(at for at in range(len(self.rows) - 1, -1, -1) if self.rows[at] is row)
+        del self.rows[at]
+
     def _end(self, promise_id: str, at: int, tone: Tone, sequence: int) -> None:
         row = self._by_id.get(promise_id)
         if row is None:
@@ -297,7 +302,7 @@ class _Drawing:
             self._by_id[event.promise_id] = waited
         elif arrived is not None:
             waited.marks += arrived.marks
-            self.rows.remove(arrived)
+            self._remove(arrived)
         waited.number = event.promise_id.rpartition(".")[2]
         waited.result, waited.note = bytes(event.payload).decode(), ""
         self._end(event.promise_id, at, Tone.GOOD, event.sequence)

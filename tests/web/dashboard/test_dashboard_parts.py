@@ -6,20 +6,21 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.journal.events import Failure
 from holdfast.core.status import Status
 from holdfast.store.watching import Pace, PaceBucket
 from holdfast.views.shapes import StatusCount
-from holdfast.views.timeline import Mark, Piece, PieceKind, Row, Timeline, Tone
+from holdfast.views.timeline import Attempt, Mark, Piece, PieceKind, Row, Timeline, Tone
 from holdfast.web.dashboard import words
 from holdfast.web.dashboard.diagram import Edge, Node, layout
-from holdfast.web.dashboard.gantt import draw
+from holdfast.web.dashboard.gantt import FAILED_MOST, FOLDS_MOST, draw
 from holdfast.web.dashboard.json_view import DEPTH_MAX, ENTRIES_MAX, STRING_MAX, json_view, one_line
 from holdfast.web.dashboard.pages.executions import filter_of
 from holdfast.web.dashboard.pages.overview import Count, chart, counted
@@ -192,6 +193,29 @@ def test_long_runs_are_drawn_a_page_at_a_time_on_one_scale() -> None:
     assert [line.row.number for line in gantt.lines] == [str(n) for n in range(30, 50)]
     assert (gantt.more_before, gantt.more_after) == (30, 50)
     assert gantt.lines[0].bars[0].x == 30.0
+
+
+def test_a_run_that_waited_thousands_of_times_is_no_heavier_to_draw_than_another() -> None:
+    """As one that looks every minute for days: each row has a picture of all folds."""
+    day_us, pieces = 86_400_000_000, []
+    for n in range(2_000):
+        pieces.append(Piece(kind=PieceKind.SLEEP, start_us=n * day_us, end_us=(n + 1) * day_us - 5_000))
+        pieces.append(Piece(kind=PieceKind.WORK, start_us=(n + 1) * day_us - 5_000, end_us=(n + 1) * day_us, attempt=n))
+    rows = [
+        Row(number=str(n), kind="call", name="x", start_us=piece.start_us, end_us=piece.end_us, pieces=[piece])
+        for n, piece in enumerate(pieces)
+    ]
+    gantt = draw(Timeline(start_us=0, end_us=2_000 * day_us, is_open=False, rows=rows))
+    assert gantt.is_folded
+    assert 0 < len(gantt.folds) <= FOLDS_MOST
+    assert all(before.end < after.start for before, after in pairwise(gantt.folds))
+
+
+def test_of_a_call_that_failed_a_thousand_times_the_newest_attempts_are_shown() -> None:
+    failed = [Attempt(number=n, at_us=n, failure=Failure(kind="user", type="E", message=str(n))) for n in range(1_000)]
+    row = Row(number="0", kind="call", name="x", start_us=0, end_us=9, failed=failed)
+    (line,) = draw(Timeline(start_us=0, end_us=9, is_open=False, rows=[row])).lines
+    assert line.failed == failed[-FAILED_MOST:]
 
 
 # ---------------------------------------------------------------------- lists and charts

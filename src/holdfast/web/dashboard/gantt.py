@@ -7,11 +7,14 @@ from msgspec import Struct
 from holdfast.core.clock import to_datetime
 from holdfast.core.journal.events import Failure
 from holdfast.views.time_scale import Fold, Scale, Share, Tick, shares, spent
-from holdfast.views.timeline import Piece, PieceKind, Row, Timeline, Tone
+from holdfast.views.timeline import Attempt, Piece, PieceKind, Row, Timeline, Tone
 from holdfast.web.dashboard import words
 
 ROWS_A_PAGE = 200
 NARROW_GAP = 24.0  # percent between two labels on a phone
+FOLD_GAP = 0.2  # percent; folds that are nearer to each other are one to the eye
+FOLDS_MOST = 40  # every row has a picture of them all
+FAILED_MOST = 20  # attempts of a row; the journal has them all
 
 _VERBS = {
     PieceKind.WORK: "worked",
@@ -43,6 +46,7 @@ class Line(Struct, frozen=True, kw_only=True):
     """A row as it is drawn."""
 
     row: Row
+    failed: list[Attempt]  # the newest
     bars: list[Bar]
     dots: list[Dot]
     took: str
@@ -93,7 +97,7 @@ def draw(timeline: Timeline, *, fold: bool = True, first: int = 0, most: int = R
         ],
         ticks=ticks,
         minor=_minor(ticks),
-        folds=scale.folds,
+        folds=_visible(scale.folds),
         legend=_legend(shares(stretches)),
         took=words.length(timeline.end_us - timeline.start_us),
         is_open=timeline.is_open,
@@ -103,6 +107,18 @@ def draw(timeline: Timeline, *, fold: bool = True, first: int = 0, most: int = R
         more_after=max(0, len(timeline.rows) - first - most),
         first=first,
     )
+
+
+def _visible(folds: list[Fold]) -> list[Fold]:
+    """What can be told apart, and of that the widest."""
+    joined: list[Fold] = []
+    for fold in folds:
+        if joined and fold.start - joined[-1].end < FOLD_GAP:
+            before = joined.pop()
+            fold = Fold(before.start, fold.end, before.length_us + fold.length_us)
+        joined.append(fold)
+    widest = sorted(joined, key=lambda fold: fold.start - fold.end)[:FOLDS_MOST]
+    return sorted(widest, key=lambda fold: fold.start)
 
 
 def _minor(ticks: list[Tick]) -> list[Tick]:
@@ -121,6 +137,7 @@ def _line(row: Row, scale: Scale, timeline: Timeline) -> Line:
     took = words.length(max(0, end_us - row.start_us)) if row.pieces or row.end_us != row.start_us else ""
     return Line(
         row=row,
+        failed=row.failed[-FAILED_MOST:],
         bars=[_bar(piece, scale, timeline.end_us) for piece in row.pieces],
         dots=[Dot(scale.place(mark.at_us), mark.text) for mark in row.marks]
         or ([] if row.pieces else [Dot(scale.place(row.start_us), row.name)]),
