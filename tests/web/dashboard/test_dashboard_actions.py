@@ -91,6 +91,31 @@ async def test_a_letter_at_a_ceiling_can_only_be_dropped(rig: Rig) -> None:
         await job.result()
 
 
+async def test_a_run_that_is_deleted_while_the_list_is_made_is_left_out(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @shop.app.batch(name="double")
+    async def double(number: int) -> int:
+        return 2 * number
+
+    kept: Any = await double.options(key="kept").start(range(3))
+    gone: Any = await double.options(key="gone").start(range(3))
+    store: Any = await shop.app.store()
+    found = store.get
+
+    async def get(promise: bytes) -> Any:
+        return None if promise == gone.id.to_bytes() else await found(promise)
+
+    monkeypatch.setattr(store, "get", get)
+    async with client(build(shop.app)) as pages:
+        answer = await pages.get("/batches")
+    assert answer.status_code == 200
+    assert f"/executions/{kept.id}" in answer.text
+    assert f"/executions/{gone.id}" not in answer.text
+    await gone.fed()
+    await kept.fed()
+
+
 async def test_a_fault_of_the_ledger_is_no_notice(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise StoreUnavailableError("connecting to db-7.internal failed")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from msgspec import Struct
 from starlette.responses import Response
 
+from holdfast.core.errors import NotFoundError
 from holdfast.core.identity import PromiseId
 from holdfast.models.batch.status import BatchStatus, HeatCell
 from holdfast.store.values import ExecutionFilter, ExecutionView
@@ -35,7 +37,10 @@ class RunLine(Struct, frozen=True):
 
 async def batches(page: Page) -> Response:
     found = await page.store.browse(ExecutionFilter(kind="batch"), PAGE_SIZE, page.query("after") or None)
-    lines = [RunLine(shapes.summary(view), await _status(page, view)) for view in found.items]
+    lines = []
+    for view in found.items:
+        with contextlib.suppress(NotFoundError):  # it was deleted just now
+            lines.append(RunLine(shapes.summary(view), await _status(page, view)))
     return page.render(
         "batches.html",
         here="/batches",
