@@ -83,6 +83,15 @@ async def test_an_execution_is_found_by_a_prefix_and_shows_its_life(shop: Shop, 
     assert found.headers["location"] == f"/executions/{order.id}"
 
 
+async def test_of_an_inbox_the_oldest_signals_are_shown(shop: Shop, pages: httpx.AsyncClient) -> None:
+    order = await shop.order.start(5)
+    for number in range(53):
+        await order.signal("note", f"number {number}")
+    text = await shown(pages, f"/executions/{order.id}")
+    assert re.findall(r"number (\d+)", text) == [str(number) for number in range(50)]
+    assert "and 3 more" in text
+
+
 async def test_forms_steer_a_run(shop: Shop, pages: httpx.AsyncClient) -> None:
     order = await shop.order.start(5)
     await shop.work()

@@ -25,6 +25,7 @@ from holdfast.web.dashboard.render import Page
 
 EVENTS_A_PAGE: Final = 100
 POLL_SECONDS: Final = 5  # what is open grows, though nothing is committed
+SIGNALS_SHOWN: Final = 50
 TREE_NODES: Final = 60
 TREE_DEPTH: Final = 3
 DELEGATING: Final = ("flow", "batch")
@@ -51,7 +52,7 @@ async def execution(page: Page) -> Response:
         return RedirectResponse(f"/executions/{found}", 307)
     # Ends of children travel through the inbox too; people mean what was sent.
     sent = [signal for signal in await page.store.inbox(view.promise) if signal.kind == SIGNAL]
-    item = shapes.details(view, sent, [])
+    item = shapes.details(view, sent[:SIGNALS_SHOWN], [])
     events: list[Event] = []
     if view.journal_length:
         events = (await reading.journal(page.store, found)).events
@@ -67,6 +68,7 @@ async def execution(page: Page) -> Response:
         here="/executions",
         title=item.label,
         item=item,
+        more_signals=max(0, len(sent) - SIGNALS_SHOWN),
         given=_given(view),
         view=view,
         id=str(found),
