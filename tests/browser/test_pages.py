@@ -50,3 +50,17 @@ def test_page_is_whole_accessible_and_fits_a_phone(
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     visitor.close()
+
+
+def test_an_address_without_a_page_is_told_on_one(browser: Browser, served: Served) -> None:
+    visitor = Visitor(browser, served.url, viewport=DESKTOP, color_scheme="light")
+    visitor.expected.append("404")
+    page = visitor.page
+    page.goto("/nowhere")
+    expect(page.locator("h1")).to_have_text("There is no such thing")
+    assert accessibility_problems(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert accessibility_problems(page, runOnly=["color-contrast"]) == []
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator("h1")).to_have_text("Overview")
+    visitor.close()
