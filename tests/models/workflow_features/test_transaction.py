@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Context, RetryPolicy, Status
+from holdfast import Context, Handle, RetryPolicy, Status
 from holdfast.core import crashpoints
 from holdfast.core.errors import CallNotAllowedError, ConfigurationError, ExecutionFailedError, InvalidArgumentError
 from holdfast.store.values import QueueRoom
@@ -235,6 +236,76 @@ async def test_a_start_commits_or_not_with_the_callers_transaction(rig: Rig) -> 
     assert await rig.stores.store.get(lost.id.to_bytes()) is None
     with pytest.raises(ConfigurationError, match="connection"):
         await job.options(connection=object()).start(3)
+
+
+def as_mapping(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+
+JSON_CODEC: dict[str, Any] = {"schema": "pg_catalog", "encoder": json.dumps, "decoder": json.loads}
+
+
+async def test_a_start_is_the_same_on_a_connection_that_reads_and_writes_in_its_own_way(rig: Rig) -> None:
+    """Rows as mappings on SQLite, a codec for json on PostgreSQL: both are usual."""
+
+    @rig.app.task
+    async def job(number: int) -> int:
+        return number
+
+    await rig.worker()
+    named = job.options(key="one", attributes={"city": "Rome"})
+    if isinstance(rig.stores, SqliteStores):
+        with closing(sqlite3.connect(rig.stores.path, isolation_level=None)) as db:
+            db.row_factory, db.text_factory = as_mapping, bytes
+            db.execute("begin immediate")
+            handles = [await named.options(connection=db).start(1) for _ in range(2)]
+            many = await job.options(connection=db).start_many([2, 3])
+            db.execute("commit")
+            assert (db.row_factory, db.text_factory) == (as_mapping, bytes)
+    else:
+        assert isinstance(rig.stores, PostgresStores)
+        connection = await asyncpg.connect(rig.stores.url)
+        await connection.set_type_codec("json", **JSON_CODEC)
+        async with connection.transaction():
+            handles = [await named.options(connection=connection).start(1) for _ in range(2)]
+            many = await job.options(connection=connection).start_many([2, 3])
+        await connection.close()
+    assert (await handles[0].describe()).attributes == '{"city":"Rome"}'
+    results = [await rig.result(handle) for handle in (*handles, *many) if isinstance(handle, Handle)]
+    assert results == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_code_that_reads_and_writes_in_its_own_way_changes_nothing_of_the_ledger(rig: Rig, fails: bool) -> None:
+    made: list[int] = []
+
+    def end() -> dict[str, int]:
+        made.append(1)
+        if fails and len(made) == 1:
+            raise ValueError("not yet")
+        return {"made": len(made)}
+
+    if isinstance(rig.stores, SqliteStores):
+
+        def work(db: sqlite3.Connection) -> dict[str, int]:
+            db.row_factory = as_mapping
+            return end()
+
+        task: Any = rig.app.transaction(name="w", retry=RetryPolicy(initial_delay=0))(work)
+    else:
+
+        async def work_there(db: Any) -> dict[str, int]:
+            await db.set_type_codec("json", **JSON_CODEC)
+            return end()
+
+        task = rig.app.transaction(name="w", retry=RetryPolicy(initial_delay=0))(work_there)
+
+    @rig.app.workflow
+    async def twice(ctx: Context) -> list[dict[str, int]]:
+        return [await task(), await task()]
+
+    first = 2 if fails else 1
+    assert await rig.result(await twice.start()) == [{"made": first}, {"made": first + 1}]
 
 
 async def test_many_at_once_do_not_stand_in_each_others_way(rig: Rig) -> None:

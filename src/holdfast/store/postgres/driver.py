@@ -59,7 +59,22 @@ class _Answer:
 
 
 class DriverConnection(_Connection):
-    __slots__ = ()
+    """`codecs` are those that user code has set, which has it in a transaction: json is the ledger's, too."""
+
+    __slots__ = ("codecs",)
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.codecs: list[tuple[str, str]] = []
+
+    async def set_type_codec(self, typename: str, *, schema: str = "public", **codec: Any) -> None:
+        await super().set_type_codec(typename, schema=schema, **codec)
+        self.codecs.append((typename, schema))
+
+    async def forget_codecs(self) -> None:
+        for typename, schema in self.codecs:
+            await self.reset_type_codec(typename, schema=schema)
+        self.codecs.clear()
 
     async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> Any:
         oids = tuple(typeoids)

@@ -11,7 +11,8 @@ from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import TERMINAL
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
-from holdfast.store.postgres.connections import Connection, Connections
+from holdfast.store.postgres.connections import Connections
+from holdfast.store.postgres.driver import DriverConnection
 from holdfast.store.postgres.flush import build_call
 from holdfast.store.postgres.work import Work
 from holdfast.store.values import ExecutionClaim, Flushed, Inserted, NewExecution, Receipt, Topic
@@ -40,7 +41,13 @@ class Transacting(Work):
             self._apart = Connections(self._address, TRANSACTIONS_MOST)
         try:
             async with self._apart.any("run a transaction") as connection:
-                flushed = await self._transact(connection, worker, claim, work, effects_of)
+                assert isinstance(connection, DriverConnection), "as every connection of a store's"
+                try:
+                    flushed = await self._transact(connection, worker, claim, work, effects_of)
+                except _WorkFailed:
+                    if connection.codecs:  # the next one to use it would be surprised
+                        self._apart.cut(connection)
+                    raise
         except _WorkFailed as failed:
             raise failed.error from None
         if flushed is None:
@@ -56,7 +63,7 @@ class Transacting(Work):
 
     async def _transact(
         self,
-        connection: Connection,
+        connection: DriverConnection,
         worker: str,
         claim: ExecutionClaim,
         work: Callable[[Any], Awaitable[Any]],
@@ -72,6 +79,8 @@ class Transacting(Work):
                     effects = tuple(effects_of(await work(connection)))
             except (asyncio.CancelledError, Exception) as error:
                 raise _WorkFailed(error) from error
+            if connection.codecs:
+                await connection.forget_codecs()  # what is written below would be encoded by them
             commits = [Commit(claim, effects)]
             flushed = await self._flush_call(connection, worker, build_call(commits))
             if has_batch_effects(commits):
@@ -87,7 +96,7 @@ class Transacting(Work):
             )
         if not connection.is_in_transaction():
             raise ConfigurationError("the connection given to a start is in no transaction: begin one first")
-        return await self._insert_chunk(connection, rows)
+        return await self._insert_chunk(connection, rows, "_yours")
 
     async def close(self) -> None:
         if self._apart is not None:

@@ -78,13 +78,15 @@ class Work(Ledger):
         self._tell(Topic.WORK, Topic.ENDED)
         return inserted
 
-    async def _insert_chunk(self, connection: Connection, rows: Sequence[NewExecution]) -> list[Inserted]:
+    async def _insert_chunk(
+        self, connection: Connection, rows: Sequence[NewExecution], whose: str = ""
+    ) -> list[Inserted]:
         answers = [Inserted(row.promise, True) for row in rows]
         order = insertion_order(rows)
         if (alike := alike_arguments(rows, order)) is not None:
-            found_rows = await connection.fetch(self._sql["insert_alike"], *alike)
+            found_rows = await connection.fetch(self._sql["insert_alike" + whose], *alike)
         else:
-            found_rows = await connection.fetch(self._sql["insert"], *execution_columns(rows, order))
+            found_rows = await connection.fetch(self._sql["insert" + whose], *execution_columns(rows, order))
         for found in found_rows:
             answers[order[found["ord"] - 1]] = Inserted(
                 found["promise"], False, found["collided"], found["key_conflict"]

@@ -53,7 +53,12 @@ def insert_with(path: Path, now: int, db: Any, rows: Sequence[NewExecution]) -> 
         )
     if not db.in_transaction:
         raise ConfigurationError("the connection given to a start is in no transaction: begin one first")
-    files = [Path(file).resolve() for _, _, file in db.execute("pragma database_list") if file]
-    if path.resolve() not in files[:1]:
-        raise ConfigurationError(f"the connection given to a start is to {files or 'memory'}, the ledger is {path}")
-    return inserting.insert(Tx(db, now), rows)
+    factories = db.row_factory, db.text_factory
+    db.row_factory, db.text_factory = None, str  # rows are read as they come here
+    try:
+        files = [Path(file).resolve() for _, _, file in db.execute("pragma database_list") if file]
+        if path.resolve() not in files[:1]:
+            raise ConfigurationError(f"the connection given to a start is to {files or 'memory'}, the ledger is {path}")
+        return inserting.insert(Tx(db, now), rows)
+    finally:
+        db.row_factory, db.text_factory = factories

@@ -7,6 +7,16 @@ select * from {schema}.insert_1(
 select ord, promise, collided, key_conflict from {schema}.insert_alike_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
+-- In a transaction of the caller's, whose connection may have a codec of its own for json: that would encode it twice.
+-- name: insert_yours
+select * from {schema}.insert_1(
+  $1, $2, $3, $4, $5, $6, $7::text[]::json[], $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::text[]::json[], $18, $19,
+  $20, $21, $22, $23, '{}', '{}')
+
+-- name: insert_alike_yours
+select ord, promise, collided, key_conflict from {schema}.insert_alike_1(
+  $1, $2::text[]::json[], $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+
 -- name: fork_journal
 with copied as (
   update {schema}.executions set journal_length = $2 where promise = $1 returning id
