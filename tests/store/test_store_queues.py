@@ -128,6 +128,22 @@ async def test_a_rate_of_next_to_nothing_keeps_nobody_from_other_queues(
     assert [claim.queue for claim in await hand.pick(queues=["slow", "default"])] == ["default"]
 
 
+async def test_a_bucket_fills_again_after_the_clock_was_set_back(stores: Stores, hand: Hand) -> None:
+    """As when it ran ahead for a moment in which a token was taken: the queue must not wait until then."""
+    now = stores.clock.now_us()
+    await stores.advance(86_400)
+    await hand.beat()
+    await stores.store.configure_queue(QueueSettings(name="default", rate=1, rate_seconds=10))
+    await hand.insert(row("a"))
+    assert len(await hand.pick()) == 1
+    stores.clock._now_us = now
+    await stores.advance(0)
+    await hand.insert(row("b"))
+    assert await hand.pick() == []
+    await stores.advance(10)
+    assert len(await hand.pick()) == 1
+
+
 async def test_looking_at_an_empty_queue_uses_up_nothing(stores: Stores, hand: Hand) -> None:
     await stores.store.configure_queue(QueueSettings(name="default", rate=2, rate_seconds=60))
     for _ in range(5):

@@ -39,6 +39,9 @@ def rooms(tx: Tx, queues: Sequence[QueueRoom]) -> Rooms:
             executing = tx.db.execute(SQL["queue_executing"], (name,)).fetchone()[0]
             left[name] = min(left[name], concurrency - executing)
         if rate is not None:
+            if tokens_at > tx.now:  # the clock was set back: the bucket fills from now on, not when it has caught up
+                tokens_at = tx.now
+                tx.db.execute(SQL["queue_spend"], (tokens, tokens_at, name))
             per_us = rate / (rate_seconds * MICROSECONDS)
             have = min(burst(rate), tokens + max(0, tx.now - tokens_at) * per_us)
             found.tokens[name] = have
