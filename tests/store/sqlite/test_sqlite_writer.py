@@ -14,12 +14,13 @@ import pytest
 
 from holdfast.core.crashpoints import set_hook
 from holdfast.core.errors import StoreError, StoreUnavailableError
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit
-from holdfast.store.sqlite import SqliteStore, picking, writer
+from holdfast.store.sqlite import SqliteStore, control, picking, writer
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import QueueRoom, QueueSettings, Retention
-from holdfast.testing.hand import HANDLER, Hand, done, keep, promise_of, row
+from holdfast.testing.hand import HANDLER, Hand, done, fail, keep, promise_of, row
 from holdfast.testing.stores import Stores
 
 
@@ -293,3 +294,18 @@ async def test_nothing_is_written_into_a_file_that_is_gone(sqlite: SqliteStore, 
         await sqlite.beat(hand.name, 30)
     aside.replace(path)
     await hand.apply(claim, done())
+
+
+async def test_what_is_retried_while_retention_looks_is_kept(stores: Stores, sqlite: SqliteStore, hand: Hand) -> None:
+    """Its id and its key stand for the run that goes on."""
+    claim = await hand.take(row("a"))
+    await hand.apply(claim, fail())
+    await hand.insert(row("b"))
+    await hand.apply(await hand.take(), done())
+    await stores.advance(60)
+    rule = Retention(age_seconds=1)
+    found = await sqlite._read(lambda db: control.purgeable(db, stores.clock.now_us(), rule, 10))
+    again = PromiseId.from_bytes(claim.promise).successor("retry").to_bytes()
+    await sqlite.fork(row("a", promise=again), None, replaces=claim.promise)
+    assert await sqlite._write("purge", lambda tx: control.purge(tx, found)) == 1
+    assert await sqlite.get(claim.promise) is not None

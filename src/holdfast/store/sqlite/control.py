@@ -128,7 +128,7 @@ def retry_stranded(tx: Tx, rows: Sequence[Row]) -> int:
 def purgeable(db: sqlite3.Connection, now: int, rule: Retention, limit: int) -> list[int]:
     """What a rule may delete, oldest first; read beside the writer, because it may pass over a great many rows.
 
-    Nothing here can become unfit meanwhile: what ended stays so, and a parent never goes back to an earlier round.
+    What ended stays so, and a parent never goes back to an earlier round; `purge` looks for what was retried meanwhile.
     """
     found = db.execute(SQL["purge_find"], (after(now, -rule.age_seconds), rule.queue, rule.name, limit))
     return [row for (row,) in found]
@@ -136,6 +136,7 @@ def purgeable(db: sqlite3.Connection, now: int, rule: Retention, limit: int) -> 
 
 def purge(tx: Tx, rows: Sequence[int]) -> int:
     """Delete ended executions with all that belongs to them; how many were still there."""
+    rows = [row for (row,) in tx.db.execute(SQL["purge_still"], (json_ids(rows),))]
     inboxes.clear(tx, rows)
     ids = json_ids(rows)
     tx.db.execute(SQL["purge_transitions"], (ids,))

@@ -76,6 +76,11 @@ where e.ended_at <= ?1 and (?2 is null or e.queue = ?2) and (?3 is null or e.nam
   )
 order by e.ended_at limit ?4;
 
+-- name: purge_still
+select e.id from executions e
+where e.id in (select value from json_each(?))
+  and not exists (select 1 from executions n where n.promise = e.successor and n.ended_at is null);
+
 -- name: purge_executions
 delete from executions where id in (select value from json_each(?));
 
