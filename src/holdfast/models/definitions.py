@@ -83,14 +83,6 @@ class NamedStarter(Starting):
         """What was started, and whether its key had started it before."""
         return await self._start_or_find(await self.row(value))
 
-    async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
-        """What was started in SQL is written as it was given there."""
-        view = await (await self._connection.store()).get(promise)
-        if view is None or row.kind not in (WORKFLOW, TASK):  # of others the state is no longer what they began with
-            return False
-        before, now = msgspec.json.decode(view.state), msgspec.json.decode(row.state)
-        return bool(before == now if row.kind == WORKFLOW else before["input"] == now["input"])
-
     async def row(self, value: Any) -> NewExecution:
         promise, key = self._promise_for(value)
         definition = await find_definition(self._connection, self._name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 
 import asyncpg
 import pytest
 
-from holdfast import App, Collision, Context, Done, Machine, Outcome, step
+from holdfast import App, Collision, Context, Done, Machine, MachineContext, Outcome, Status, step
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, NotFoundError, SignalRefusedError
 from holdfast.store.values import ExecutionFilter
 from holdfast.testing.stores import PostgresStores
@@ -205,3 +206,38 @@ async def test_a_start_in_sql_refuses_what_the_library_does(rig: Rig, arguments:
             await connection.fetchval(f"select {rig.stores.schema}.start('double', {arguments})")
     finally:
         await connection.close()
+
+
+async def test_a_key_is_the_same_whether_sql_or_the_library_started_it(rig: Rig) -> None:
+    """On SQLite it is the library's in either case."""
+    declare(rig)
+
+    @rig.app.machine(name="Order")
+    class Order(Machine[int]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.state)
+
+    @rig.app.batch(name="rows")
+    async def rows(item: int) -> int:
+        return item
+
+    await rig.app.register()
+    given = {"double": {"number": 21}, "checkout": {"order": 7}, "Order": 3, "rows": {"items": [1, 2]}}
+    others = {"double": {"number": 9}, "checkout": {"order": 9}, "Order": 9, "rows": {"items": [9]}}
+    for name, value in given.items():
+        if isinstance(rig.stores, PostgresStores):
+            connection = await asyncpg.connect(rig.stores.url)
+            start = f"select {rig.stores.schema}.start($1, $2, 'k')"
+            promise = await connection.fetchval(start, name, json.dumps(value))
+            with pytest.raises(asyncpg.UniqueViolationError, match="another input"):
+                await connection.fetchval(start, name, json.dumps(others[name]))
+            await connection.close()
+        else:
+            promise = str((await rig.app.start_by_name(name, value, key="k")).id)
+        again = await rig.app.start_by_name(name, value, key="k")
+        assert str(again.id) == promise
+    for name, other in (("double", {"number": 22}), ("checkout", {"order": 8})):
+        with pytest.raises(KeyConflictError):
+            await rig.app.start_by_name(name, other, key="k")
+    assert (await rig.app.handle("rows", key="k").cancel()) is Status.RUNNABLE, "it is asked, and cleans up"

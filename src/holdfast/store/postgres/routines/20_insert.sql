@@ -4,6 +4,21 @@
 -- `p_rank` says in which order they were meant, and ids follow that. `p_only` are the positions to insert; null: all.
 -- Arrays may be shorter than p_promise: what is missing is the default.
 
+-- Whether what was started before had another input. What SQL started (97_start.sql) has a hash of its own kind: then
+-- the inputs themselves are compared, where they are still there.
+create or replace function {schema}.is_other_input_1(
+  p_kind text, p_old_hash text, p_old_state json, p_hash text, p_state json
+) returns boolean language plpgsql as $$
+begin
+  if p_old_hash = p_hash or p_old_hash not like 'sql:%' then
+    return p_old_hash <> p_hash;
+  end if;
+  return case p_kind
+    when 'workflow' then p_old_state::jsonb <> p_state::jsonb
+    when 'task' then p_old_state::jsonb -> 'input' is distinct from p_state::jsonb -> 'input'
+    else false end;
+end $$;
+
 create or replace function {schema}.insert_1(
   p_promise bytea[], p_kind text[], p_name text[], p_version int[], p_handler bigint[], p_step text[],
   p_state json[], p_input_hash text[], p_queue text[], p_priority int[], p_partition_key text[],
@@ -64,8 +79,10 @@ begin
     -- A later statement than the insert, so that it sees the rows that were in its way.
     for ord, promise, collided, key_conflict in
       select g.ord::int, coalesce(same.promise, rival.promise), same.promise is null,
-        same.promise is not null and same.input_hash <> g.input_hash
-      from unnest(p_promise, p_unique_key, p_input_hash) with ordinality as g(promise, unique_key, input_hash, ord)
+        same.promise is not null
+          and {schema}.is_other_input_1(same.kind, same.input_hash, same.state, g.input_hash, g.state)
+      from unnest(p_promise, p_unique_key, p_input_hash, p_state) with ordinality
+        as g(promise, unique_key, input_hash, state, ord)
       left join {schema}.executions same on same.promise = g.promise
       left join {schema}.executions rival
         on rival.unique_key = g.unique_key and not rival.unique_released and rival.status = any (rival.unique_scope)

@@ -16,6 +16,7 @@ declare
   v_promise bytea;
   v_state json;
   v_unknown text;
+  v_hash text := 'sql:' || md5(p_input::jsonb::text);
 begin
   select * into v from {schema}.definitions where name = p_name order by version desc limit 1;
   if not found then
@@ -49,12 +50,13 @@ begin
     else int8send(octet_length(convert_to(p_key, 'UTF8'))) || convert_to(p_key, 'UTF8') end);
   perform {schema}.insert_1(
     array[v_promise], array[v.kind], array[v.name], array[v.version], array[v.handler], array[v.step],
-    array[v_state], array['sql:' || md5(p_input::jsonb::text)], array[coalesce(p_queue, v.queue)],
+    array[v_state], array[v_hash], array[coalesce(p_queue, v.queue)],
     array[v.priority::int], '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', array[p_key], '{}',
     array[v.kind in ('workflow', 'batch', 'flow')], '{}', '{}', '{}', '{}');
   select * into v_old from {schema}.executions where promise = v_promise;
-  -- What a machine was started with is gone once it has moved; of functions it stays.
-  if v.kind = 'workflow' and v_old.state::jsonb <> v_state::jsonb
+  -- What a machine was started with is gone once it has moved, but for the hash; of functions it stays.
+  if v_old.input_hash like 'sql:%' and v_old.input_hash <> v_hash
+    or v.kind = 'workflow' and v_old.state::jsonb <> v_state::jsonb
     or v.kind = 'task' and (v_old.state::jsonb -> 'input') <> p_input::jsonb
   then
     raise exception '% was started before with the key "%" and another input', p_name, p_key
