@@ -434,6 +434,18 @@ async def test_a_result_that_is_none_is_an_error_that_says_why(
         await handle.result()
 
 
+async def test_a_timeout_of_zero_looks_once(rig: Rig, machine: type[Machine[str]]) -> None:
+    handle = await machine.start("7")
+    with pytest.raises(TimeoutError):
+        await handle.result(timeout=0)
+    worker = await rig.make_worker()
+    await worker.run_until_idle()
+    assert await handle.result(timeout=0) == await handle.result()
+    with pytest.raises(NotFoundError):
+        await rig.app.handle("Nobody", key="none").result(timeout=0)
+    await rig.stop(worker)
+
+
 async def test_a_timeout_leaves_the_execution_alone(rig: Rig, machine: type[Machine[str]]) -> None:
     handle = await machine.start("later")
     await rig.run()

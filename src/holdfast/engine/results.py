@@ -87,6 +87,16 @@ class Results(Service):
             self.give_up(promise, future)
             raise
 
+    async def look(self, promise: bytes) -> Ending | None:
+        """How it has ended, or that it is stranded; None while it lives."""
+        while True:
+            found = await self._store.endings([promise])
+            if not found:
+                return None
+            if found[0].successor is None:
+                return Ending(found[0].status, found[0].result, found[0].error)
+            promise = found[0].successor
+
     async def wait_all(self, promises: Sequence[bytes], *, until_failure: bool) -> dict[bytes, Ending]:
         """`wait` for many, at the cost of one future; `until_failure`: one that did not end well is answer enough."""
         crowd = Crowd(promises, asyncio.get_running_loop().create_future(), until_failure=until_failure)

@@ -125,7 +125,7 @@ class Handle(Generic[ResultT]):
         """Wait until it has ended, and give its result as `as_type` (or as it was declared).
 
         Raises `ExecutionFailedError`, `ExecutionCancelledError` or `ExecutionStrandedError`, and `TimeoutError`
-        after `timeout`, which leaves the execution alone.
+        after `timeout`, which leaves the execution alone; 0 looks once.
         """
         target = self._target
         promise = target if isinstance(target, bytes) else (await self.resolve()).to_bytes()
@@ -137,12 +137,16 @@ class Handle(Generic[ResultT]):
             except BaseException:
                 results.give_up(promise, future)
                 raise
-        else:
+        elif limit := seconds(timeout, name="timeout"):
             try:
-                async with asyncio.timeout(seconds(timeout, name="timeout")):
+                async with asyncio.timeout(limit):
                     ending = await results.wait(promise)
             except TimeoutError:
                 raise self._late(timeout) from None
+        elif (known := await results.look(promise)) is not None:
+            ending = known
+        else:
+            raise self._late(timeout)
         if ending.status is not Status.DONE:
             raise self._failure_of(ending)
         return self._result_of(ending, as_type)
