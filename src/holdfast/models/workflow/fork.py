@@ -1,7 +1,7 @@
 """Forks: a new execution that begins with a copy of another one's past.
 
 - `fork_at`: the events up to and including one; what came after has not happened in the fork.
-- `retry_of`: of a failed execution, all that was good: a workflow without the call that failed it (ruling B13), a
+- `retry_of`: of a failed execution, all that was good: a workflow without the calls that failed it (ruling B13), a
   machine at the step that failed, a task from its input.
 
 The copy is the fork's own, ids and all: a journal names its children locally. Calls that are open in it begin anew
@@ -32,6 +32,7 @@ from holdfast.core.journal.events import (
     InvokeStarted,
     Ok,
     SignalDelivered,
+    TimerFired,
 )
 from holdfast.core.journal.fold import TERMINAL_EVENTS
 from holdfast.core.journal.format import Segment, encode_segment
@@ -44,6 +45,7 @@ FORKED: Final = "forked"  # the step of a fork until its first commit: its open 
 RETRY: Final = "retry"
 _COMPARED_CHARS: Final = 1_000  # of messages, which are clipped when they are recorded
 _ATTEMPTS: Final = (InvokeStarted, InvokeRetrying)
+_OF_OTHERS: Final = (*_ATTEMPTS, InvokeCompleted, TimerFired, SignalDelivered)  # what happens without the body
 
 
 class _Settings(msgspec.Struct):
@@ -106,14 +108,33 @@ def _good(events: list[Event]) -> tuple[list[Event], int]:
     at = _at_cause(events, failed.error)
     if at is None:
         return events[:-1], failed.sequence - 1
-    cause = _promise_of(events[at])
-    past = [event for event in events[:at] if not (isinstance(event, _ATTEMPTS) and event.promise_id == cause)]
-    begun = {event.promise_id for event in past if isinstance(event, InvokeScheduled)}
+    begun = {event.promise_id: event for event in events[:at] if isinstance(event, InvokeScheduled)}
+    anew = {_promise_of(events[at])} | _failed_beside(events, at, begun)
+    past = [event for event in events[:at] if _promise_of(event) not in anew]
     brought = {
-        event.promise_id for event in events[at:] if isinstance(event, InvokeCompleted) and _is_ok(event)
-    } & begun
+        event.promise_id for event in events[at:] if isinstance(event, InvokeCompleted) and isinstance(event.result, Ok)
+    } & begun.keys()
     later = [event for event in events[at:] if isinstance(event, SignalDelivered) or _promise_of(event) in brought]
     return past + later, at - 1
+
+
+def _failed_beside(events: list[Event], at: int, begun: dict[str, InvokeScheduled]) -> set[str]:
+    """Calls that failed as well, and from whose end nothing follows that the body did before `at`.
+
+    One outage fails many calls that run beside each other: one retry is to try all of them again. One that may not be
+    repeated does so only if it failed by itself: what it did before it was cut off is not known.
+    """
+    since = at
+    while isinstance(events[since - 1], _OF_OTHERS):
+        since -= 1
+    return {
+        event.promise_id
+        for event in events[since:]
+        if isinstance(event, InvokeCompleted)
+        and isinstance(event.result, Err)
+        and event.promise_id in begun
+        and (event.result.error.kind == "user" or _may_repeat(begun[event.promise_id]))
+    }
 
 
 def _at_cause(events: list[Event], end: Failure) -> int | None:
@@ -150,8 +171,8 @@ def _promise_of(event: Event) -> str | None:
     return event.promise_id if isinstance(event, (*_ATTEMPTS, InvokeCompleted)) else None
 
 
-def _is_ok(event: InvokeCompleted) -> bool:
-    return isinstance(event.result, Ok)
+def _may_repeat(call: InvokeScheduled) -> bool:
+    return _settings(call.retry_policy).effects != "at_most_once"
 
 
 def _begun_anew(events: list[Event]) -> list[Event]:
@@ -160,9 +181,7 @@ def _begun_anew(events: list[Event]) -> list[Event]:
     anew = {
         event.promise_id
         for event in events
-        if isinstance(event, InvokeScheduled)
-        and event.promise_id not in ended
-        and _settings(event.retry_policy).effects != "at_most_once"
+        if isinstance(event, InvokeScheduled) and event.promise_id not in ended and _may_repeat(event)
     }
     return [event for event in events if not (isinstance(event, _ATTEMPTS) and event.promise_id in anew)]
 
