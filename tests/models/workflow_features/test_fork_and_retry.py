@@ -304,8 +304,10 @@ async def test_an_event_that_is_not_there_is_refused(rig: Rig, at: int) -> None:
         return None
 
     handle = await empty.start()
+    with pytest.raises(InvalidArgumentError, match="it has not begun"):
+        await handle.fork(at=at)
     await rig.run()
-    with pytest.raises(InvalidArgumentError, match="cannot be forked"):
+    with pytest.raises(InvalidArgumentError, match="it has the events 0 to 1"):
         await handle.fork(at=at)
     with pytest.raises(InvalidArgumentError, match="where it ended"):
         await handle.fork(at=1)

@@ -66,7 +66,8 @@ def fork_at(
         raise InvalidArgumentError(f"{label} is a {view.kind} and has no journal to fork from; retry() it if it failed")
     events = [event for text in segments for event in decode_segment(text).events]
     if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < len(events):
-        raise InvalidArgumentError(f"{label} cannot be forked at {at!r}: it has the events 0 to {len(events) - 1}")
+        has = f"it has the events 0 to {len(events) - 1}" if events else "it has not begun, and has no events yet"
+        raise InvalidArgumentError(f"{label} cannot be forked at {at!r}: {has}")
     if type(events[at]) in TERMINAL_EVENTS:
         raise InvalidArgumentError(f"{label} cannot be forked at {at}, where it ended: fork it at {at - 1} or before")
     return _row(view, promise), _copy(view, segments, events[: at + 1], at)
