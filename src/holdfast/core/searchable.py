@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Final
+
+SHOWN_CHARS: Final = 100
 
 
 def is_text(value: object) -> bool:
@@ -21,3 +24,11 @@ def is_searchable(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return is_text(value) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+
+
+def shown(value: object) -> str:
+    """It in an error that refuses it; Python writes no numbers of thousands of digits."""
+    try:
+        return f"{value!r:.{SHOWN_CHARS}}"
+    except ValueError:
+        return f"{type(value).__name__} that is too long to be shown"

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.outcomes import Unique
-from holdfast.core.searchable import is_searchable, is_text
+from holdfast.core.searchable import is_searchable, is_text, shown
 from holdfast.core.status import Status
 
 PARTITION_KEY_MAX_CHARS = 255
@@ -88,7 +88,7 @@ class Options:
         for name, value in self.attributes.items():
             if not is_text(name) or not is_searchable(value):
                 raise InvalidArgumentError(
-                    f"the attribute {name!r} is {value!r:.100}; use text, booleans, or finite numbers of 64 bits"
+                    f"the attribute {name!r:.100} is {shown(value)}; use text, booleans, or finite numbers of 64 bits"
                 )
         return msgspec.json.encode(dict(self.attributes), order="deterministic").decode()
 
@@ -103,7 +103,7 @@ def check_limits(concurrency: int | None, rate: float | None, period: float) -> 
     """What a queue may be limited to; `period` in seconds."""
     if concurrency is not None and not (_is_whole(concurrency) and 1 <= concurrency <= CONCURRENCY_MOST):
         raise InvalidArgumentError(
-            f"the concurrency of a queue is a whole number from 1 to {CONCURRENCY_MOST}, not {concurrency!r}; "
+            f"the concurrency of a queue is a whole number from 1 to {CONCURRENCY_MOST}, not {shown(concurrency)}; "
             "None lifts the limit, and pausing the queue stops it"
         )
     if rate is not None and not (
@@ -111,7 +111,7 @@ def check_limits(concurrency: int | None, rate: float | None, period: float) -> 
     ):
         raise InvalidArgumentError(
             f"a rate is {RATE_LEAST:g} to {RATE_MOST:g} in a period of {RATE_PERIOD_LEAST:g} s or more, "
-            f"not {rate!r} in {period!r} s; None lifts the limit"
+            f"not {shown(rate)} in {period!r} s; None lifts the limit"
         )
 
 
@@ -123,7 +123,7 @@ def check_priority(priority: int) -> int:
     if not _is_whole(priority):
         raise InvalidArgumentError(f"a priority is a whole number, not {priority!r}")
     if not PRIORITY_LOWEST <= priority <= PRIORITY_HIGHEST:
-        raise InvalidArgumentError(f"the priority {priority} is outside {PRIORITY_LOWEST}..{PRIORITY_HIGHEST}")
+        raise InvalidArgumentError(f"the priority {shown(priority)} is outside {PRIORITY_LOWEST}..{PRIORITY_HIGHEST}")
     return priority
 
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import encode as encode_json
 
 from holdfast.core.errors import InvalidArgumentError
-from holdfast.core.searchable import is_searchable, is_text
+from holdfast.core.searchable import is_searchable, is_text, shown
 from holdfast.core.status import Status
 
 EXECUTIONS: Final = "executions"
@@ -362,7 +362,7 @@ class ExecutionFilter(Struct, frozen=True, kw_only=True):
         for name, value in (self.attributes or {}).items():
             if not is_text(name) or not is_searchable(value):
                 raise InvalidArgumentError(
-                    f"no execution has an attribute {name!r:.100} of {value!r:.100}: attributes are text, booleans, or "
+                    f"no execution has an attribute {name!r:.100} of {shown(value)}: attributes are text, booleans, or "
                     "finite numbers of 64 bits"
                 )
 

@@ -92,3 +92,22 @@ async def test_executions_are_found_by_name_and_status_alone(rig: Rig) -> None:
     assert await search(name="good", statuses=["failed"]) == []
     with pytest.raises(InvalidArgumentError, match="'faild' is no status; there are runnable, "):
         await search(statuses=["faild"])
+
+
+@pytest.mark.parametrize("number", [2**63, 10**5000], ids=["long", "too long to be shown"])
+async def test_numbers_that_no_store_has_are_refused(rig: Rig, number: int) -> None:
+    """Python itself writes no number of more than 4300 digits."""
+
+    @rig.app.workflow
+    async def order(ctx: Context) -> None: ...
+
+    with pytest.raises(InvalidArgumentError, match="the attribute 'n' is "):
+        await order.options(attributes={"n": number}).start()
+    with pytest.raises(InvalidArgumentError, match="the attribute 'n' is "):
+        await rig.app.search({"n": number})
+    with pytest.raises(InvalidArgumentError, match="no execution has an attribute 'n' of "):
+        ExecutionFilter(attributes={"n": number})
+    with pytest.raises(InvalidArgumentError, match=r"the priority .* is outside"):
+        await order.options(priority=number).start()
+    with pytest.raises(InvalidArgumentError, match="the concurrency of a queue"):
+        await rig.app.configure_queue("default", concurrency=number)
