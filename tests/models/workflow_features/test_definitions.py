@@ -51,6 +51,29 @@ async def test_by_name_and_by_code_the_same_key_is_the_same_execution(rig: Rig) 
     assert await rig.result(by_code) == 4
 
 
+@pytest.mark.parametrize("parameter", ["number", "input"])
+@pytest.mark.parametrize("today", ["workflow", "task"])
+async def test_a_key_of_what_was_of_another_kind_is_a_conflict(rig: Rig, today: str, parameter: str) -> None:
+    """Their rows keep their input differently."""
+
+    def declare_job(app: App, kind: str) -> Any:
+        scope: dict[str, Any] = {}
+        context = "ctx, " if kind == "workflow" else ""
+        exec(f"async def job({context}{parameter}: int) -> None: ...", scope)
+        return getattr(app, kind)(name="job")(scope["job"])
+
+    far = rig.another_app()
+    before = declare_job(rig.app, "task" if today == "workflow" else "workflow")
+    after = declare_job(far, today)
+    handle = await before.options(key="k").start(7)
+    await far.register()
+    with pytest.raises(KeyConflictError):
+        await after.options(key="k").start(8)
+    assert await after.options(key="k").start_many([8]) == [Collision(handle.id, "input")]
+    with pytest.raises(KeyConflictError):
+        await rig.another_app().start_by_name("job", {parameter: 8}, key="k")
+
+
 @pytest.mark.parametrize("kind", ["workflow", "task"])
 async def test_a_key_outlives_a_new_field_with_a_default(rig: Rig, kind: str) -> None:
     """B6, B17: the caller tries again after a deploy, with what it had."""

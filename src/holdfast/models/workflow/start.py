@@ -100,10 +100,10 @@ class FunctionStarter(Starting, Generic[P, R]):
         """A key outlives a deploy (B6): as in a replay, a new field with a default is no change (B17)."""
         definition = self._definition
         view = await (await self._connection.store()).get(promise)
+        if view is None or view.kind != row.kind:
+            return False
         try:
-            return view is not None and definition.rewrite(definition.input_of(view.state)) == definition.input_of(
-                row.state
-            )
+            return definition.rewrite(definition.input_of(view.state)) == definition.input_of(row.state)
         except HoldfastError:  # today's code cannot read it
             return False
 
