@@ -7,13 +7,13 @@
 -- Whether what was started before had another input. What SQL started (97_start.sql) has a hash of its own kind: then
 -- the inputs themselves are compared, where they are still there.
 create or replace function {schema}.is_other_input_1(
-  p_kind text, p_old_hash text, p_old_state json, p_hash text, p_state json
+  p_old_kind text, p_old_hash text, p_old_state json, p_kind text, p_hash text, p_state json
 ) returns boolean language plpgsql as $$
 begin
   if p_old_hash = p_hash or p_old_hash not like 'sql:%' then
     return p_old_hash <> p_hash;
   end if;
-  return case p_kind
+  return p_old_kind <> p_kind or case p_kind
     when 'workflow' then p_old_state::jsonb <> p_state::jsonb
     when 'task' then p_old_state::jsonb -> 'input' is distinct from p_state::jsonb -> 'input'
     else false end;
@@ -80,9 +80,10 @@ begin
     for ord, promise, collided, key_conflict in
       select g.ord::int, coalesce(same.promise, rival.promise), same.promise is null,
         same.promise is not null
-          and {schema}.is_other_input_1(same.kind, same.input_hash, same.state, g.input_hash, g.state)
-      from unnest(p_promise, p_unique_key, p_input_hash, p_state) with ordinality
-        as g(promise, unique_key, input_hash, state, ord)
+          and {schema}.is_other_input_1(
+            same.kind, same.input_hash, same.state, g.kind, g.input_hash, g.state)
+      from unnest(p_promise, p_unique_key, p_kind, p_input_hash, p_state) with ordinality
+        as g(promise, unique_key, kind, input_hash, state, ord)
       left join {schema}.executions same on same.promise = g.promise
       left join {schema}.executions rival
         on rival.unique_key = g.unique_key and not rival.unique_released and rival.status = any (rival.unique_scope)
