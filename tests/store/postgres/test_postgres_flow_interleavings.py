@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.store.postgres.conftest import Connect, Connection
-from tests.store.postgres.held import flush_in, while_held
+from tests.store.postgres.held import flush_in, until_it_waits, while_held
 from tests.store.test_store_flow import HANDLERS, STAY, message, opened
 
 from holdfast.core.collation import CHILDREN_SPAWNED
@@ -54,9 +56,54 @@ async def test_a_pause_holds_what_a_job_publishes_in_that_moment(
     assert len(await hand.pick(handlers=HANDLERS)) == 1
 
 
-def publishing(child: NewExecution) -> Collate:
+async def test_a_pause_holds_what_a_job_publishes_however_long_it_waits(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """While one message is waited for, another publishes twice: what comes of that waits with the job too."""
+    job, (quick, slow) = await opened(hand, 2)
+    observer, other = await connect(), await connect()
+    await other.execute("begin")
+    await flush_in(other, ledger, hand.name, Commit(quick, (STAY, publishing(message(job, 7)))))
+    await flush_in(held, ledger, hand.name, Commit(slow, (STAY,)))
+    pausing = asyncio.create_task(ledger.pause(job, True))
+    await until_it_waits(observer, pausing, other)
+    await other.execute("commit")
+    await until_it_waits(observer, pausing, held)
+    (second,) = await hand.pick(handlers=HANDLERS)
+    await other.execute("begin")
+    await flush_in(other, ledger, hand.name, Commit(second, (STAY, publishing(message(job, 8), "b"))))
+    await held.execute("commit")
+    await until_it_waits(observer, pausing, other)
+    await other.execute("commit")
+    assert await pausing
+    assert await hand.pick(handlers=HANDLERS) == []
+
+
+async def test_a_pause_locks_the_messages_of_a_job_as_a_flush_does(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, schema: str
+) -> None:
+    """By id, wherever their rows lie: each of the two would wait for the other."""
+    job, (first, second) = await opened(hand, 2)
+    await hand.apply(first, AdvanceExecution(status=Status.RUNNABLE))
+    (first,) = await hand.pick(handlers=HANDLERS)  # its row lies behind the other's now
+    lock = f"select from {schema}.executions where id = $1 for update"
+    await held.execute(lock, first.row)
+    pausing = asyncio.create_task(ledger.pause(job, True))
+    await until_it_waits(await connect(), pausing, held)
+    await held.execute(lock, second.row)
+    await held.execute("commit")
+    assert await pausing
+
+
+def publishing(child: NewExecution, activity: str = "a") -> Collate:
     """Step 2 with one child."""
     mark = CHILDREN_SPAWNED.weight
     return Collate(
-        activity="a", dimension="", guid=b"g", mark=mark, guid_add=mark, settle=Settle((child,)), acknowledge=True
+        activity=activity,
+        dimension="",
+        guid=activity.encode(),
+        mark=mark,
+        guid_add=mark,
+        settle=Settle((child,)),
+        acknowledge=True,
     )

@@ -101,6 +101,7 @@ declare
   v_key text;
   v_runnable boolean;
   v_paused boolean;
+  v_messages bigint[];
 begin
   update {schema}.executions
     set paused = p_paused and not cancel_requested, key_blocked = false, updated_at = v_now
@@ -109,12 +110,17 @@ begin
   if v_id is null then
     return false;
   end if;
-  -- The messages of a job wait with it; what a cancelled one has published since is not asked itself. The second look
-  -- finds what was published by those whose messages the first has waited for.
-  for v_look in 1 .. 2 loop
+  -- The messages of a job wait with it; what a cancelled one has published since is not asked itself. By id, as a flush
+  -- locks them, and until a look finds none: those that were waited for may have published others meanwhile.
+  loop
+    v_messages := array(
+      select m.id from {schema}.executions m
+      where m.parent_id = v_id and m.kind = 'message' and m.paused is distinct from (v_paused and not m.cancel_requested));
+    exit when v_messages = '{}';
+    perform from {schema}.executions where id = any (v_messages) order by id for update;
     update {schema}.executions set paused = v_paused and not cancel_requested, updated_at = v_now
-      where parent_id = v_id and kind = 'message' and paused is distinct from (v_paused and not cancel_requested);
-    v_runnable := v_runnable or found;
+      where id = any (v_messages) and paused is distinct from (v_paused and not cancel_requested);
+    v_runnable := true;
   end loop;
   if v_runnable and p_paused and v_key is not null then
     perform {schema}.release_keys_1(array[v_key], array[v_id]);
