@@ -95,6 +95,21 @@ async def test_a_pause_locks_the_messages_of_a_job_as_a_flush_does(
     assert await pausing
 
 
+async def test_a_deadline_frees_a_paused_message_whose_row_was_held(
+    ledger: PostgresStore, hand: Hand, held: Connection, schema: str
+) -> None:
+    """A job past its deadline closes by its messages: one that stays paused would keep it open for ever."""
+    await hand.insert(row("job", kind=FLOW, deadline=0.0))
+    (job,) = await hand.pick(handlers=HANDLERS)
+    await hand.apply(job, AdvanceExecution(status=Status.DELEGATED), OpenJob((message(job.promise, 0),)))
+    assert await ledger.pause(job.promise, True)
+    await held.execute(f"select from {schema}.executions where kind = 'message' for update")
+    await ledger.fire_timers(10)
+    await held.execute("commit")
+    await ledger.fire_timers(10)
+    assert len(await hand.pick(handlers=HANDLERS)) == 1
+
+
 def publishing(child: NewExecution, activity: str = "a") -> Collate:
     """Step 2 with one child."""
     mark = CHILDREN_SPAWNED.weight

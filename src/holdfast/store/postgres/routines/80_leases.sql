@@ -175,6 +175,10 @@ begin
       where e.id = any (v_ids) and e.id = any (v_locked) and e.ended_at is null and not e.cancel_requested
         and (e.parent_id is null or e.parent_id = any (v_locked)
              or not exists (select from {schema}.executions p where p.id = e.parent_id))
+        -- nor a job one of whose paused messages is busy, or came just now: it would not be let go
+        and not (e.kind = 'flow' and exists (
+          select from {schema}.executions m
+          where m.parent_id = e.id and m.kind = 'message' and m.paused and m.id <> all (v_locked)))
     );
     fired := fired + cardinality(v_ids);
     v_ids := v_ids || array(select m.id from {schema}.executions m
