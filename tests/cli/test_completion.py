@@ -57,6 +57,12 @@ def test_commands_options_and_ids_are_completed(tmp_path: Path) -> None:
     assert completed(tmp_path, database, "show", "zzzz") == []
 
 
+@pytest.mark.parametrize("command", ["lst", "ps"])
+def test_a_misspelt_command_is_no_error_while_it_is_typed(tmp_path: Path, command: str) -> None:
+    """What is wrong with it is said when it is sent, not into the line that a shell completes."""
+    assert "list" in completed(tmp_path, None, command, "")
+
+
 def test_no_ledger_is_no_error_and_is_not_created(tmp_path: Path) -> None:
     assert completed(tmp_path, str(tmp_path / "none.db"), "show", "") == []
     assert not (tmp_path / "none.db").exists()

@@ -93,7 +93,8 @@ class LazyGroup(click.Group):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         meant = ELSEWHERE.get(args[0]) or next(iter(get_close_matches(args[0], COMMANDS, 1)), None)
-        if args[0] not in COMMANDS and meant is not None:
+        is_completing = context.resilient_parsing  # a shell is not told of errors
+        if args[0] not in COMMANDS and meant is not None and not is_completing:
             context.fail(f"No such command {args[0]!r}: did you mean `{meant}`?")
         return super().resolve_command(context, args)
 
