@@ -308,6 +308,39 @@ async def test_code_that_reads_and_writes_in_its_own_way_changes_nothing_of_the_
     assert await rig.result(await twice.start()) == [{"made": first}, {"made": first + 1}]
 
 
+async def test_what_code_sets_on_its_connection_holds_for_no_other(rig: Rig) -> None:
+    seen: list[tuple[Any, ...]] = []
+    if isinstance(rig.stores, SqliteStores):
+
+        def work(db: sqlite3.Connection) -> None:
+            pragmas = ("recursive_triggers", "query_only", "ignore_check_constraints", "locking_mode")
+            seen.append((*(db.execute(f"pragma {name}").fetchone()[0] for name in pragmas), db.row_factory))
+            for name in pragmas:
+                db.execute(f"pragma {name.upper()} = {'exclusive' if name == 'locking_mode' else 'on'}")
+            db.row_factory = as_mapping
+
+        task: Any = rig.app.transaction(name="w")(work)
+    else:
+
+        async def work_there(db: Any) -> None:
+            row = await db.fetchrow(
+                "select current_setting('search_path'), current_setting('statement_timeout'), current_user::text"
+            )
+            seen.append(tuple(row))
+            await db.execute("set search_path to pg_temp; set statement_timeout = '1h'; set role pg_read_all_data")
+
+        task = rig.app.transaction(name="w")(work_there)
+
+    @rig.app.workflow
+    async def twice(ctx: Context) -> None:
+        await task()
+        await task()
+
+    await rig.result(await twice.start())
+    assert len(seen) == 2
+    assert len(set(seen)) == 1
+
+
 async def test_many_at_once_do_not_stand_in_each_others_way(rig: Rig) -> None:
     account = await Account(rig).make()
     add = account.adding(rig)

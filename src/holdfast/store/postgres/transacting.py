@@ -75,8 +75,9 @@ class Transacting(Work):
             if await connection.fetchval(self._sql["transact_fence"], *fence) is None:
                 return None
             try:
-                async with connection.transaction():  # a savepoint: an error that the code swallowed shows here
-                    effects = tuple(effects_of(await work(connection)))
+                await connection.execute(self._sql["transact_lend"])
+                effects = tuple(effects_of(await work(connection)))
+                await connection.execute(self._sql["transact_take_back"])
             except (asyncio.CancelledError, Exception) as error:
                 raise _WorkFailed(error) from error
             if connection.codecs:

@@ -15,6 +15,15 @@ from typing import Any, Final, Self
 
 _RUN: Final = ("execute", "executemany", "executescript")
 _LOOK_EVERY: Final = 1000  # instructions of SQLite's machine: some ten microseconds
+# What can be set inside a transaction and would change what the ledger's own statements do, and how they have it.
+_PRAGMAS: Final = {
+    "recursive_triggers": "off",
+    "query_only": "off",
+    "ignore_check_constraints": "off",
+    "reverse_unordered_selects": "off",
+    "writable_schema": "off",
+    "locking_mode": "normal",
+}
 
 
 class LendableConnection(sqlite3.Connection):
@@ -54,7 +63,8 @@ def require_open(db: sqlite3.Connection) -> None:
 def lent(db: sqlite3.Connection) -> Iterator[None]:
     """Inside, the connection may be given to user code."""
     kept = db.row_factory, db.text_factory
-    db.set_authorizer(_forbid_transactions)
+    pragmas: set[str] = set()
+    db.set_authorizer(lambda *asked: _authorize(pragmas, *asked))
     for name in _RUN:
         setattr(db, name, _through_cursor(db, name))
     setattr(db, "cursor", lambda factory=_LentCursor: _cursor(db, factory))  # noqa: B010  (a method, to the checker)
@@ -67,6 +77,8 @@ def lent(db: sqlite3.Connection) -> Iterator[None]:
         db.set_progress_handler(None, 0)
         db.set_trace_callback(None)
         db.row_factory, db.text_factory = kept
+        for pragma in pragmas:
+            db.execute(f"pragma {pragma} = {_PRAGMAS[pragma]}")
 
 
 def _through_cursor(db: sqlite3.Connection, name: str) -> Callable[..., sqlite3.Cursor]:
@@ -83,6 +95,8 @@ def _cursor(db: sqlite3.Connection, factory: Any) -> Any:
     return sqlite3.Connection.cursor(db, factory)
 
 
-def _forbid_transactions(action: int, *_: object) -> int:
-    """Code that committed by itself would take the ledger's part with it, or leave it out."""
+def _authorize(pragmas: set[str], action: int, first: str | None, second: str | None, *_: object) -> int:
+    """Code that committed by itself would take the ledger's part with it, or leave it out. What it sets is noted."""
+    if action == sqlite3.SQLITE_PRAGMA and second is not None and first is not None and first.lower() in _PRAGMAS:
+        pragmas.add(first.lower())
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK

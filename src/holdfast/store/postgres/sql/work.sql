@@ -27,6 +27,14 @@ insert into {schema}.journal (execution_id, first, count, body) select id, 0, $2
 update {schema}.executions set successor = $1 where id = any (array(
   select id from {schema}.executions where promise = any (array[$2::bytea, $3::bytea]) order by id for update))
 
+-- name: transact_lend
+savepoint holdfast_work
+
+-- An error that the code swallowed shows in the release. What it set for the session would hold for what is written
+-- after it, and for whoever has the connection next.
+-- name: transact_take_back
+release savepoint holdfast_work; reset role; reset all
+
 -- name: transact_fence
 select id from {schema}.executions where id = $1 and locked_by = $2 and lease_epoch = $3 and revision = $4 for update
 
