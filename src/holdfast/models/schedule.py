@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -137,9 +138,10 @@ class Schedules:
         store = await self._connection.store()
         next_at = spec.next_after(to_datetime(await store.now_us()))
         for found in await store.schedules(name):
-            old = _spec(found.spec)
-            if (old.cron, old.timezone) == (spec.cron, spec.timezone):
-                next_at = found.next_at
+            with contextlib.suppress(msgspec.DecodeError):  # one that cannot be read is replaced as a whole
+                old = _spec(found.spec)
+                if (old.cron, old.timezone) == (spec.cron, spec.timezone):
+                    next_at = found.next_at
         await store.put_schedule(name, msgspec.json.encode(spec).decode(), next_at)
 
     async def list(self) -> Sequence[Schedule]:

@@ -65,6 +65,15 @@ async def test_a_schedule_that_nobody_can_reckon_with_does_not_hold_up_the_other
     assert "the schedule a-spoilt-one cannot start its tick" in caplog.text
 
 
+async def test_a_schedule_that_cannot_be_read_can_be_replaced(rig: Rig) -> None:
+    store = rig.stores.store
+    await store.put_schedule("minutely", '{"cron": 5}', datetime(2030, 6, 1, tzinfo=UTC))
+    scheduler = await made(rig)
+    await rig.stores.advance(MINUTE)
+    await scheduler.run_once()
+    assert await started(rig) == ["00:01:00Z"]
+
+
 async def test_a_schedule_that_cannot_start_does_not_hold_up_the_others(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
