@@ -106,6 +106,8 @@ def check_limits(concurrency: int | None, rate: float | None, period: float) -> 
             f"the concurrency of a queue is a whole number from 1 to {CONCURRENCY_MOST}, not {shown(concurrency)}; "
             "None lifts the limit, and pausing the queue stops it"
         )
+    if rate is None and not period >= RATE_PERIOD_LEAST:  # it is kept for the next rate
+        raise InvalidArgumentError(f"the period of a rate is {RATE_PERIOD_LEAST:g} s or more, not {period!r} s")
     if rate is not None and not (
         (_is_whole(rate) or isinstance(rate, float)) and RATE_LEAST <= rate <= RATE_MOST and period >= RATE_PERIOD_LEAST
     ):

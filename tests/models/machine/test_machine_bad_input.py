@@ -218,6 +218,7 @@ async def test_a_result_of_another_type_is_refused(rig: Rig, machine: type[Machi
         ({"rate": 0}, "a rate is 1e-06 to"),
         ({"rate": 5, "rate_period": 0}, "in a period of 0.001 s or more"),
         ({"rate": 5, "rate_period": 1e-9}, "in a period of 0.001 s or more"),
+        ({"rate_period": 0}, "the period of a rate is 0.001 s or more"),
         ({"rate": math.inf}, "None lifts the limit"),
         ({"rate": math.nan}, "a rate is"),
         ({"rate": 1e-308}, "a rate is"),
