@@ -42,6 +42,33 @@ async def test_everything_on_the_way_happens_at_its_own_moment(stores: Stores) -
         assert time.now - began == 40 * DAY
 
 
+async def test_a_sleep_after_a_task_ends_with_the_length_of_the_sleep(stores: Stores) -> None:
+    """A run counts the time that its tasks really take, while the ledger's clock stands."""
+    app = App("shop")
+
+    @app.task
+    def write() -> None: ...  # in a thread, which takes its time
+
+    @app.workflow
+    async def reminder(ctx: Context) -> int:
+        for _ in range(2):
+            await write()
+            await ctx.sleep(30 * DAY)
+        try:
+            await ctx.signal("answer", str, timeout=DAY)
+        except TimeoutError:
+            return 2
+        return 1
+
+    async with virtual_time(app, stores=stores) as time:
+        handle = await reminder.start()
+        for days in (30, 30, 1):
+            with pytest.raises(NotEndedError):
+                await time.result(handle)
+            await time.advance(days * DAY)
+        assert await time.result(handle) == 2
+
+
 async def test_a_signal_in_time_and_one_that_never_comes(stores: Stores) -> None:
     app = App("shop")
 
