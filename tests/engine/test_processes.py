@@ -47,8 +47,11 @@ def work(what: str) -> int:
         raise KeyboardInterrupt
     if what == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if what == "ctrl-c":
+    if what == "stop":
         os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        program = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+        say(str(subprocess.run([sys.executable, "-c", program], check=False).returncode))
     if what == "say":
         say("one")
         say("two")
@@ -95,7 +98,13 @@ async def test_an_error_that_pickle_cannot_carry_breaks_nothing(
     if what == "declined":
         assert getattr(raised.value, "code", None) == 5
     assert len(processes._pools) == 1
-    await call(processes, "ctrl-c")  # a terminal tells all its processes, and the worker drains
+
+
+async def test_what_stops_the_worker_lets_them_finish(processes: StepProcesses) -> None:
+    """A terminal and a supervisor tell all processes of a group, and the worker drains; programs they run still end."""
+    pid, told = await call(processes, "stop")
+    assert pid != os.getpid()
+    assert told == [str(-signal.SIGTERM)]
 
 
 async def test_a_process_that_died_is_replaced(processes: StepProcesses) -> None:

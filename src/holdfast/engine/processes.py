@@ -173,9 +173,15 @@ def say(said: Said) -> None:
 def _settle_in(writer: Connection, lock: Lock) -> None:
     global _pipe
     _pipe = writer, lock
-    # Ctrl-C in a terminal goes to all of its processes: the worker lets what is at work finish.
+    # Ctrl-C in a terminal, and a supervisor's SIGTERM to a whole group, go to all processes of a worker: it lets what
+    # is at work finish. A handler, since programs that the work runs would inherit that SIGTERM is ignored.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave_to_worker)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _leave_to_worker(number: int, frame: object) -> None:
+    """It ends them when its time to drain is over."""
 
 
 def _end_with_parent() -> None:
