@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
 
+from holdfast.core.clock import to_us
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.status import Status
 from holdfast.store.base import Store
@@ -112,6 +114,17 @@ async def test_a_place_in_the_feed_that_is_none_is_refused(store: Store) -> None
         with pytest.raises(InvalidArgumentError, match="no place in the feed"):
             await store.ends(text, 10)
     assert str(Position.parse("1-2-3-4")) == "1-2-3-4"
+
+
+@pytest.mark.parametrize("text", ["{}-0-0-0", "0-0-{}-0", "1-1-1-1-1-{}-1", "1-1-1-1-1-{}-1-1"])
+async def test_a_place_at_a_time_that_never_comes_is_refused(store: Store, text: str) -> None:
+    """A client sends it back, and may send anything."""
+    with pytest.raises(InvalidArgumentError, match="no place in the feed"):
+        await store.ends(text.format("9" * 18), 10, starts=True)
+    last = datetime.max.replace(tzinfo=UTC)
+    assert (await store.ends(text.format(to_us(last)), 10, starts=True)).items == []
+    with pytest.raises(InvalidArgumentError, match="no cursor"):
+        await store.failures(10, f"{'9' * 18}-1")
 
 
 async def test_one_reads_as_a_name_at_a_time_and_another_goes_on_where_it_was(stores: Stores, store: Store) -> None:

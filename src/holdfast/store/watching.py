@@ -19,6 +19,7 @@ from holdfast.store.sampling import Sample
 from holdfast.store.values import ExecutionView, Page, Transition
 
 COUNT_BOUND: Final = 10_000
+_LAST_US: Final = 253_402_300_799_999_999  # of the last moment that a datetime has
 FEED_STATUSES: Final = (Status.DONE, Status.FAILED, Status.CANCELLED, Status.STRANDED)
 
 
@@ -103,7 +104,8 @@ class Position(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Position:
         parts = text.split("-")
-        if len(parts) not in (4, 7, 8) or not all(_is_number(part) for part in parts):
+        is_place = len(parts) in (4, 7, 8) and all(_is_number(part) for part in parts)
+        if not is_place or max(map(int, (parts[0], parts[2], *parts[5:6]))) > _LAST_US:
             raise InvalidArgumentError(f"{text[:80]!r} is no place in the feed: pass on the one that an event gave")
         ended_us, ended_row, stranded_us, stranded_row, *starts = map(int, parts)
         seen = Seen(*starts[:3]) if starts else None
@@ -139,7 +141,7 @@ def failures_before(cursor: str | None) -> tuple[int, int]:
     if cursor is None:
         return 2**62, 2**62
     at, _, row = cursor.partition("-")
-    if not (_is_number(at) and _is_number(row)):
+    if not (_is_number(at) and _is_number(row) and int(at) <= _LAST_US):
         raise InvalidArgumentError(f"{cursor[:80]!r} is no cursor of a page: pass the one the last page gave, or none")
     return int(at), int(row)
 
