@@ -87,6 +87,19 @@ async def test_a_failed_task_is_retried_and_a_waiting_workflow_is_cancelled(shop
         assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "ordered twice")
 
 
+async def test_children_are_listed_by_every_name_of_their_parent(shop: Shop) -> None:
+    """Its id as it was answered, also that of a run which goes on for another, the form that people see, its key."""
+    failed = await shop.broken.options(key="letter 17").start("no")
+    await shop.work()
+    async with client(build(shop.app, dashboard=False)) as http:
+        again = (await http.post(f"{API}/executions/{failed.id}/retry")).json()
+        for name in (str(failed.id), "letter 17", again["id"], again["label"]):
+            listed = await http.get(f"{API}/executions", params={"parent": name})
+            assert (listed.status_code, listed.json()["executions"]) == (200, []), name
+        short = again["label"].rpartition("/")[2]
+        assert (await http.get(f"{API}/executions/{short}")).json()["id"] == again["id"]
+
+
 async def test_pages_of_a_list_follow_each_other_by_cursor(shop: Shop) -> None:
     started = [str((await shop.order.start(number)).id) for number in range(5)]
     async with client(build(shop.app, dashboard=False)) as http:

@@ -10,11 +10,11 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.web.problems import MEDIA_TYPE, ProblemDocument
-from holdfast.web.requests import IdPrefix, QueueName
+from holdfast.web.requests import IdOrKey, QueueName
 from holdfast.web.table import EVENT_STREAM, JSON, PREFIX, Route
 
 _REF: Final = "#/components/schemas/{name}"
-_PATH_PARTS: Final[dict[str, Any]] = {"id": IdPrefix, "name": QueueName}
+_PATH_PARTS: Final[dict[str, Any]] = {"id": IdOrKey, "name": QueueName}
 _WORDS: Final = {
     400: "The body is no JSON",
     401: "A token is needed",

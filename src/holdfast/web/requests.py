@@ -30,13 +30,13 @@ Priority: TypeAlias = Annotated[int, Meta(ge=PRIORITY_LOWEST, le=PRIORITY_HIGHES
 PartitionKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=PARTITION_KEY_MAX_CHARS, pattern=_NO_NUL)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True, description="Not before then")]
 Scalar: TypeAlias = str | int | float | bool
-IdPrefix: TypeAlias = Annotated[
+IdOrKey: TypeAlias = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9a-fA-F]{4,64}(\.[0-9]{1,10}|~[0-9a-fA-F]{16})*$",
-        max_length=2_000,
-        description="An id, or any prefix of one (at least four digits) that fits no other execution. "
-        "In a path it may be a key as well",
+        min_length=1,
+        max_length=2_000,  # an id of many levels
+        pattern=_NO_NUL,
+        description="An id, any prefix of one (at least four digits) that fits no other execution, or a key",
     ),
 ]
 
@@ -52,7 +52,7 @@ class ListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[Text | None, Meta(description="Of this definition")] = None
     queue: QueueName | None = None
     kind: Annotated[Text | None, Meta(description="workflow, task, machine, flow or batch")] = None
-    parent: IdPrefix | None = None
+    parent: IdOrKey | None = None
     where: Annotated[
         list[Annotated[str, Meta(pattern=r"^[^=\u0000]+=[^\u0000]*$", max_length=1_000)]],
         Meta(description="An attribute, `name=value`; may be repeated. A value that is a JSON scalar is taken as one"),
