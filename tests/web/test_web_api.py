@@ -87,6 +87,21 @@ async def test_a_failed_task_is_retried_and_a_waiting_workflow_is_cancelled(shop
         assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "ordered twice")
 
 
+async def test_an_execution_is_steered_by_its_key(shop: Shop) -> None:
+    """As it is shown by it. Digits that are a key too, and the id of another, name neither."""
+    wanted = await shop.order.options(key="letter 17").start(1)
+    digits = str((await shop.order.start(2)).id)[:8]
+    await shop.order.options(key=digits).start(3)
+    async with client(build(shop.app, dashboard=False)) as http:
+        for action, standing in (("pause", True), ("resume", False)):
+            answer = (await http.post(f"{API}/executions/letter 17/{action}")).json()
+            assert (answer["id"], answer["paused"]) == (str(wanted.id), standing)
+        sent = await http.post(f"{API}/executions/letter 17/signals", json={"name": "ship"})
+        assert sent.json()["delivery"] == "delivered"
+        assert problem(await http.post(f"{API}/executions/{digits}/pause")) == (409, "ambiguous")
+        assert problem(await http.post(f"{API}/executions/letter 18/pause"))[0] == 404
+
+
 async def test_children_are_listed_by_every_name_of_their_parent(shop: Shop) -> None:
     """Its id as it was answered, also that of a run which goes on for another, the form that people see, its key."""
     failed = await shop.broken.options(key="letter 17").start("no")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.models.handle import Handle
-from holdfast.views import shapes
+from holdfast.views import finding, shapes
 from holdfast.web.problems import Problem
 from holdfast.web.requests import CancelRequest, ForkRequest, SignalRequest, StartRequest
 from holdfast.web.security import Role
@@ -71,9 +71,8 @@ async def fork(call: Call) -> shapes.Started:
 
 
 async def _handle(call: Call) -> Handle[Any]:
-    handle = call.app.handle(call.part("id"))
-    await handle.describe()
-    return handle
+    view = await finding.find(call.store, call.part("id"))
+    return Handle(call.app._connection, shapes.id_of(view), name=view.name)
 
 
 async def _changed(call: Call, action: str) -> shapes.Standing:
