@@ -155,6 +155,20 @@ async def test_a_call_that_was_given_up_ends_when_its_neighbours_have(tmp_path: 
     assert has_ended(other)
 
 
+async def test_a_process_that_dies_beside_others_is_noticed_and_ends_them(tmp_path: Path) -> None:
+    """Python's pool does not look at a process that it began last, until something else happens."""
+    pool = Pool(2)
+    neighbour = Waiting(pool, tmp_path / "never")
+    descriptor = await neighbour.process()
+    async with asyncio.timeout(WAIT_SECONDS):
+        with pytest.raises(BrokenProcessPool):
+            await pool.call(lambda: None, lambda text: None, work, "die")
+        with pytest.raises(BrokenProcessPool):
+            await neighbour.task
+    assert pool.is_stopped
+    assert has_ended(descriptor)
+
+
 async def test_hung_calls_leave_room_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     processes = StepProcesses()

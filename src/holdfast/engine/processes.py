@@ -98,6 +98,7 @@ class Pool(ProcessPoolExecutor):
         self._heard[number] = hear
         try:
             submitted = self.submit(_within, number, work, *arguments)
+            self._watch_processes()
             working = asyncio.wrap_future(submitted)
             try:
                 await asyncio.wait([working])
@@ -123,6 +124,12 @@ class Pool(ProcessPoolExecutor):
         for process in processes:
             process.kill()
         self._writer.close()  # so that the pipe ends with the last process
+
+    def _watch_processes(self) -> None:
+        """`submit` wakes the thread that sees processes die before it adds one: nobody would see that one die."""
+        with self._shutdown_lock:
+            if self._executor_manager_thread_wakeup is not None:
+                self._executor_manager_thread_wakeup.wakeup()
 
     def _listen(self) -> None:
         with self._reader, contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
