@@ -7,7 +7,7 @@
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
-# A Python to use instead of the first of python3, python3.14, python3.13, python3.12, python3.11 that is new enough.
+# A Python to use instead of the first of python3, python3.15, python3.14, python3.13, python3.12, python3.11 that is new enough.
 PYTHON ?=
 # More arguments for pytest or the benchmarks: make unit ARGS="-k signal"
 ARGS ?=
@@ -77,11 +77,11 @@ clean: ## delete .venv and caches; ledgers and benchmark results stay
 # `--group` needs pip 25.1, newer than what Python 3.11 brings.
 $(READY): pyproject.toml
 	@if ! $(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-	  for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
+	  for python in $(or $(PYTHON),python3 python3.15 python3.14 python3.13 python3.12 python3.11); do \
 	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
 	  done; \
 	  if [ -z "$$found" ]; then \
-	    echo 'Holdfast needs Python 3.11 or later; none was found as $(or $(PYTHON),python3, python3.14, python3.13, python3.12, python3.11).' >&2; \
+	    echo 'Holdfast needs Python 3.11 or later; none was found as $(or $(PYTHON),python3, python3.15, python3.14, python3.13, python3.12, python3.11).' >&2; \
 	    echo 'Install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; \
 	  fi; \
 	  echo "Setting up $(VENV) with $$($$found --version); this takes a minute, once."; \
