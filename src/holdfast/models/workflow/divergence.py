@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
 from collections.abc import Coroutine, Mapping
@@ -16,6 +17,7 @@ from holdfast.models.workflow.control_flow import CURRENT
 
 INPUT_SHOWN_CHARS = 200
 _OURS = __file__.replace("\\", "/").removesuffix("models/workflow/divergence.py")
+_ASYNCIO = asyncio.__file__.replace("\\", "/").removesuffix("__init__.py")
 _REMEDY = (
     "Nothing was recorded. Run the code that wrote the journal, or guard the change with ctx.patched(...), "
     "then resume the execution"
@@ -59,7 +61,7 @@ def innermost_line(body: Coroutine[Any, Any, Any] | None) -> str:
     awaited: Any = body
     while awaited is not None:
         found = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        if found is not None and "/asyncio/" not in found.f_code.co_filename.replace("\\", "/"):
+        if found is not None and not _is_of_asyncio(found.f_code.co_filename):
             frame = found
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
         if awaited is not None and not hasattr(awaited, "cr_frame"):
@@ -74,8 +76,8 @@ def line_of_caller() -> str:
     """The innermost line on the stack that is neither asyncio's nor ours."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename.replace("\\", "/")
-        if "/asyncio/" not in name and not name.startswith(_OURS):
+        name = frame.f_code.co_filename
+        if not _is_of_asyncio(name) and not name.replace("\\", "/").startswith(_OURS):
             return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
     return "its body"
@@ -102,9 +104,9 @@ def explain_asyncio(error: BaseException) -> BaseException:
     if not isinstance(error, RuntimeError):
         return error
     frames = traceback.extract_tb(error.__traceback__)
-    user = [frame for frame in frames if "/asyncio/" not in frame.filename.replace("\\", "/")]
-    is_of_asyncio = bool(frames) and frames[-1] not in user  # "Timeout should be used inside a task", and its like
-    if not is_of_asyncio and "event loop" not in str(error):
+    user = [frame for frame in frames if not _is_of_asyncio(frame.filename)]
+    is_its_own = bool(frames) and frames[-1] not in user  # "Timeout should be used inside a task", and its like
+    if not is_its_own and "event loop" not in str(error):
         return error
     where = f"{user[-1].filename}:{user[-1].lineno} in {user[-1].name}" if user else "the body"
     explained = ForeignAwaitError(
@@ -113,3 +115,7 @@ def explain_asyncio(error: BaseException) -> BaseException:
     )
     explained.__cause__ = error
     return explained
+
+
+def _is_of_asyncio(filename: str) -> bool:
+    return filename.replace("\\", "/").startswith(_ASYNCIO)
