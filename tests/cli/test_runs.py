@@ -113,6 +113,18 @@ def test_a_result_is_waited_for(desk: Desk, holdfast: Call, holdfast_in_terminal
         assert (late.code, "has not ended within 0.2s" in late.err) == (1, True)
 
 
+def test_a_run_that_was_tried_again_is_cancelled_by_its_first_id(desk: Desk, holdfast: Call) -> None:
+    failed = desk.start("double", -1)
+    again = parsed(holdfast("retry", failed, "--json"), answers.Started)
+    cancelled = holdfast("cancel", failed, "--reason", "not worth it")
+    assert (cancelled.code, cancelled.err) == (0, "")
+    assert cancelled.out.startswith(again.label)
+    desk.work()
+    assert holdfast("show", again.id, "--json").json["status"] == "cancelled"
+    refused = holdfast("cancel", failed)
+    assert (refused.code, "has ended before, as cancelled" in refused.err) == (1, True)
+
+
 def test_a_failed_run_is_tried_again_and_a_good_one_forked(
     desk: Desk, holdfast: Call, holdfast_in_terminal: Call
 ) -> None:
@@ -122,6 +134,9 @@ def test_a_failed_run_is_tried_again_and_a_good_one_forked(
     assert ["went", "on", "as", again.label.removeprefix("double/")] in shown
     assert again.existing is msgspec.UNSET
     assert again.id.startswith(failed)
+    paused = parsed(holdfast("pause", failed, "--json"), answers.Paused)  # what is done to it is done to the last run
+    assert (paused.id, paused.status, paused.paused) == (again.id, Status.RUNNABLE, True)
+    assert parsed(holdfast("resume", failed, "--json"), answers.Paused).status is Status.RUNNABLE
     refused = holdfast_in_terminal("retry", good)
     assert (refused.code, "only a failed execution can be retried" in refused.plain) == (1, True)
     fork = parsed(holdfast("fork", good[:10], "--at", "1", "--json"), answers.Started)

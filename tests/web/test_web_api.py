@@ -77,6 +77,9 @@ async def test_a_failed_task_is_retried_and_a_waiting_workflow_is_cancelled(shop
         for parent in (again.json()["id"], f"{again.json()['id']}.4294967295" + ".1234567890" * 60):
             listed = await http.get(f"{API}/executions", params={"parent": parent})
             assert listed.status_code == (200 if parent == again.json()["id"] else 404)  # it is read as an id
+        for action, is_paused in (("pause", True), ("resume", False)):  # what is done to it is done to the last run
+            standing = (await http.post(f"{API}/executions/{failed.id}/{action}")).json()
+            assert standing == {**again.json(), "status": "runnable", "paused": is_paused}
         assert problem(await http.post(f"{API}/executions/{waiting.id}/retry")) == (409, "refused")
         paused = (await http.post(f"{API}/executions/{waiting.id}/pause")).json()
         assert paused["paused"]

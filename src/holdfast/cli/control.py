@@ -54,7 +54,7 @@ def cancel_command(call: Invocation, execution: str, cascade: bool, reason: str 
     """
 
     async def cancel(ledger: Ledger) -> tuple[str, str, Status, Status]:
-        handle = await ledger.find(execution)
+        handle = await ledger.find_newest(execution)
         before = await handle.status()
         after = await handle.cancel(cascade=cascade, reason=reason, force=force)
         return str(handle.id), handle.label, before, after
@@ -91,7 +91,7 @@ def resume_command(call: Invocation, execution: str) -> None:
 
 def _set_paused(call: Invocation, execution: str, paused: bool) -> None:
     async def change(ledger: Ledger) -> tuple[str, str, Status]:
-        handle = await ledger.find(execution)
+        handle = await ledger.find_newest(execution)
         try:
             await (handle.pause() if paused else handle.resume())
         except InvalidArgumentError as error:  # it has ended: not wrong use, but nothing to do either

@@ -24,6 +24,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.models.handle import Handle
 from holdfast.store import store_from_url
 from holdfast.store.base import Store
+from holdfast.store.values import ExecutionView
 from holdfast.views import finding
 
 APP_NAME: Final = "holdfast-cli"
@@ -42,7 +43,13 @@ class Ledger:
 
     async def find(self, text: str) -> Handle[Any]:
         """The execution that an id, any unambiguous prefix of one, or a key names."""
-        view = await finding.find(self.store, text)
+        return self._handle(await finding.find(self.store, text))
+
+    async def find_newest(self, text: str) -> Handle[Any]:
+        """The run that it is now: what is done to one that was retried, or continued, is done to the last."""
+        return self._handle(await finding.find(self.store, await (await self.find(text)).newest()))
+
+    def _handle(self, view: ExecutionView) -> Handle[Any]:
         return Handle(self.app._connection, PromiseId.from_bytes(view.promise), name=view.name)
 
 

@@ -42,7 +42,7 @@ async def cancel(call: Call) -> shapes.Standing:
     body: CancelRequest = call.body
     handle = await _handle(call)
     await handle.cancel(cascade=body.cascade, reason=body.reason)
-    return await _standing(handle)
+    return await _standing(call, handle)
 
 
 async def pause(call: Call) -> shapes.Standing:
@@ -81,12 +81,15 @@ async def _changed(call: Call, action: str) -> shapes.Standing:
         await getattr(handle, action)()
     except InvalidArgumentError as error:  # it has ended
         raise Problem(409, "refused", str(error)) from error
-    return await _standing(handle)
+    return await _standing(call, handle)
 
 
-async def _standing(handle: Handle[Any]) -> shapes.Standing:
-    view = await handle.describe()
-    return shapes.Standing(id=str(handle.id), label=handle.label, status=view.status, paused=view.paused)
+async def _standing(call: Call, handle: Handle[Any]) -> shapes.Standing:
+    """Of the run that was reached: of one that was retried, or continued, the last."""
+    view = await finding.find(call.store, await handle.newest())
+    return shapes.Standing(
+        id=str(shapes.id_of(view)), label=shapes.label_of(view), status=view.status, paused=view.paused
+    )
 
 
 def _started(handle: Handle[Any]) -> shapes.Started:
