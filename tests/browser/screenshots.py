@@ -15,7 +15,7 @@ from struct import pack, unpack
 from typing import Any
 from zlib import compress, crc32, decompress
 
-from playwright.sync_api import Browser, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, expect, sync_playwright
 
 from holdfast.store.sqlite import SqliteStore
 from tests.browser.conftest import Served, apart, launched
@@ -77,7 +77,7 @@ def take(browser: Browser, url: str, world: World, target: Path) -> None:
         context = browser.new_context(base_url=url, viewport=size, color_scheme=theme)  # type: ignore[arg-type]
         page = context.new_page()
         page.goto(path)
-        page.wait_for_function("document.querySelector('.live').textContent !== 'connecting'")
+        expect(page.locator(".live").first).not_to_have_text("connecting")
         if name == "dashboard-run-dark":
             page.locator(".gantt > details").first.evaluate("row => { row.open = true }")
         raw = page.screenshot()
