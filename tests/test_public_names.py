@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.core import errors
+from holdfast.core.error_record import ErrorRecord
 
 APP = ["App", "Collision", "Handle", "HoldfastError", "PromiseId", "RetryPolicy", "Status", "Unique", "resource"]
 MACHINES = [
@@ -98,3 +99,12 @@ def test_errors_survive_pickling(cls: type[Exception]) -> None:
     copied = pickle.loads(pickle.dumps(cls("what happened, to which id, what to do")))
     assert type(copied) is cls
     assert str(copied) == "what happened, to which id, what to do"
+
+
+@pytest.mark.parametrize(
+    "cls", [cls for cls in ERRORS if issubclass(cls, errors.TaskFailed | errors.ExecutionEndedError)]
+)
+def test_errors_survive_pickling_with_their_record(cls: type[errors.TaskFailed]) -> None:
+    record = ErrorRecord(type="ValueError", message="no")
+    copied = pickle.loads(pickle.dumps(cls("charge failed", record)))
+    assert (type(copied), str(copied), copied.record) == (cls, "charge failed", record)

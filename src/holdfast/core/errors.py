@@ -188,6 +188,9 @@ class TaskFailed(HoldfastError):  # noqa: N818  (the name users know; see `raise
         super().__init__(message)
         self.record = record
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (*self.args, self.record), self.__dict__
+
 
 class TaskTimedOut(TaskFailed):
     """The last attempt took longer than its timeout, or its heartbeat failed to come."""

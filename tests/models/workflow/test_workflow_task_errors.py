@@ -198,3 +198,27 @@ async def test_an_exit_in_a_thread_ends_the_task_and_not_the_worker(rig: Rig, qu
         return "nothing was raised"
 
     assert "SystemExit: bad arguments" in await finish(rig, await careful.start())
+
+
+async def test_a_failed_call_that_a_child_lets_out_has_a_record(rig: Rig) -> None:
+    """`raises` names a type of ours: it comes as what it is."""
+
+    @rig.app.task(retry=ONCE)
+    async def charge() -> None:
+        raise ValueError("declined")
+
+    @rig.app.workflow(raises=(TaskFailed,))
+    async def pay(ctx: Context) -> None:
+        await charge()
+
+    @rig.app.workflow
+    async def order(ctx: Context) -> list[str]:
+        try:
+            await pay()
+        except TaskFailed as failed:
+            return [str(failed), failed.record.type, failed.record.message]
+        return []
+
+    shown, kind, message = await rig.result(await order.start())
+    assert shown.endswith("charge failed: ValueError: declined")
+    assert (kind, message) == ("holdfast.core.errors.TaskFailed", shown)

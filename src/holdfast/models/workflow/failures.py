@@ -72,7 +72,10 @@ def exception_of(failure: Failure, raises: tuple[type[BaseException], ...], call
             if type_name(cls) == failure.type:
                 known = _fields_of(failure)
                 record = ErrorRecord(type=failure.type, message=failure.message, args=known.args, fields=known.fields)
-                return rebuild_error(record, cls)
+                rebuilt = rebuild_error(record, cls)
+                if isinstance(rebuilt, TaskFailed):  # its record was kept as text, like any field that is no data
+                    rebuilt.record = record_of(failure)
+                return rebuilt
     return _TYPES.get(failure.kind, TaskFailed)(f"{call} failed: {failure.type}: {failure.message}", record_of(failure))
 
 
