@@ -43,6 +43,32 @@ async def test_parameters_that_are_given_by_keyword_alone(rig: Rig, queue: str |
         await work.start(1, 2)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("queue", [None, "far"], ids=["inline", "remote"])
+async def test_a_keyword_without_a_default_may_follow_one_that_has_one(rig: Rig, queue: str | None) -> None:
+    @rig.app.task(queue=queue, retry=ONCE)
+    async def add(first: int = 1, *, second: int = 2, third: int) -> list[int]:
+        return [first, second, third]
+
+    @rig.app.workflow
+    async def work(ctx: Context, first: int = 1, *, second: int) -> list[Any]:
+        return [await add(third=5), await add(first, third=second), await add(4, second=5, third=6)]
+
+    await rig.make_worker(warm_most=0)
+    assert await rig.result(await work.start(second=8)) == [[1, 2, 5], [1, 2, 8], [4, 5, 6]]
+    with pytest.raises(InvalidArgumentError, match="second"):
+        await work.start(1)  # type: ignore[call-arg]
+    with pytest.raises(InvalidArgumentError, match="position"):
+        await work.start(1, 2)  # type: ignore[call-arg]
+
+
+def test_a_context_by_keyword_alone_is_refused() -> None:
+    async def work(*, ctx: Context) -> None: ...
+
+    untyped: Any = App("refused", store="unused.db")
+    with pytest.raises(DefinitionError, match="'ctx' by position"):
+        untyped.workflow(work)
+
+
 @pytest.mark.parametrize("place", ["last", "between", "keyword"])
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
 async def test_a_resource_may_stand_anywhere(rig: Rig, place: str, is_async: bool) -> None:

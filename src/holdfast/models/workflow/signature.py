@@ -36,8 +36,9 @@ class Signature:
                 f"the annotations of {where} cannot be read: {error}; import the names they use"
             ) from error
         fields: list[Any] = []
+        named: list[Any] = []  # those that are given by keyword alone; Python has them last
         resources: list[tuple[str, type]] = []
-        for parameter in list(inspect.signature(function).parameters.values())[skip:]:
+        for parameter in _parameters(function, where, skip):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise DefinitionError(
                     f"{where} takes *{parameter.name}: what is called is written into the ledger by parameter; "
@@ -46,13 +47,17 @@ class Signature:
             if parameter.default is RESOURCE:
                 resources.append((parameter.name, _resource_type(hints.get(parameter.name), where, parameter.name)))
             else:
-                fields.append(_field(parameter, hints.get(parameter.name, Any)))
+                chosen = named if parameter.kind is parameter.KEYWORD_ONLY else fields
+                chosen.append(_field(parameter, hints.get(parameter.name, Any)))
         self.resources = tuple(resources)
-        self._names = tuple(field[0] for field in fields)
+        self._names = tuple(field[0] for field in fields + named)
         self.call = _by_position(function, self._names, skip)
-        self._make: Callable[..., Any] = msgspec.defstruct("Input", fields)
+        made = msgspec.defstruct("Input", fields)
+        self._make: Callable[..., Any] = (
+            msgspec.defstruct("Input", named, bases=(made,), kw_only=True) if named else made
+        )
         self.codec: Codec[Any] = Codec(self._make, of=where)
-        types = [field[1] for field in fields]
+        types = [field[1] for field in fields + named]
         # Arguments of exactly these types are read as they were written; None if one of them may not be.
         self._sure_types = types if all(each in SURE_TYPES for each in types) else None
         self.result: Codec[Any] = codec_for(hints.get("return", Any))
@@ -80,6 +85,15 @@ class Signature:
     def decode(self, text: str | bytes) -> tuple[Any, ...]:
         """The arguments in order, as every run of the function gets them (ruling B11)."""
         return astuple(self.codec.decode(text))
+
+
+def _parameters(function: Callable[..., Any], where: str, skip: int) -> list[inspect.Parameter]:
+    """Those after the first `skip`, which are given by position."""
+    parameters = list(inspect.signature(function).parameters.values())
+    for first in parameters[:skip]:
+        if first.kind is first.KEYWORD_ONLY:
+            raise DefinitionError(f"{where} is given {first.name!r} by position: write it before the `*`")
+    return parameters[skip:]
 
 
 def _by_position(function: Callable[..., Any], names: tuple[str, ...], skip: int) -> Callable[..., Any]:
