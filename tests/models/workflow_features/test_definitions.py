@@ -260,7 +260,7 @@ async def test_a_key_is_the_same_whether_sql_or_the_library_started_it(rig: Rig)
             promise = str((await rig.app.start_by_name(name, value, key="k")).id)
         again = await rig.app.start_by_name(name, value, key="k")
         assert str(again.id) == promise
-    for name, other in (("double", {"number": 22}), ("checkout", {"order": 8})):
+    for name, other in (("double", {"number": 22}), ("checkout", {"order": 8}), ("checkout", {"order": "\0"})):
         with pytest.raises(KeyConflictError):
             await rig.app.start_by_name(name, other, key="k")
     assert (await rig.app.handle("rows", key="k").cancel()) is Status.RUNNABLE, "it is asked, and cleans up"

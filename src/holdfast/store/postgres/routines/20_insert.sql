@@ -9,13 +9,16 @@
 create or replace function {schema}.is_other_input_1(
   p_old_kind text, p_old_hash text, p_old_state json, p_kind text, p_hash text, p_state json
 ) returns boolean language plpgsql as $$
+declare
+  v_state jsonb;
 begin
   if p_old_hash = p_hash or p_old_hash not like 'sql:%' then
     return p_old_hash <> p_hash;
   end if;
+  v_state := replace(p_state::text, '\u0000', '\ufffd');  -- jsonb has no NUL, so what SQL started has none either
   return p_old_kind <> p_kind or case p_kind
-    when 'workflow' then p_old_state::jsonb <> p_state::jsonb
-    when 'task' then p_old_state::jsonb -> 'input' is distinct from p_state::jsonb -> 'input'
+    when 'workflow' then p_old_state::jsonb <> v_state
+    when 'task' then p_old_state::jsonb -> 'input' is distinct from v_state -> 'input'
     else false end;
 end $$;
 
