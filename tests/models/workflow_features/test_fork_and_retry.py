@@ -348,6 +348,38 @@ async def test_every_prefix_of_a_journal_can_be_forked(rig: Rig) -> None:
     assert [await fork.result() for fork in forks] == [15] * len(forks)
 
 
+async def test_a_fork_is_one_until_its_first_commit(rig: Rig) -> None:
+    """Else it would spawn again what is open in its past, whenever it is replayed."""
+
+    @rig.app.task
+    async def near() -> int:
+        return 1
+
+    @rig.app.task(queue="far")
+    async def far(number: int) -> int:
+        return number
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[int]:
+        return await ctx.all(near(), far(2), far(3))
+
+    worker = await rig.make_worker(queues=["default"])
+    handle = await work.start()
+    await worker.run_until_idle()
+    fork = await handle.fork(at=len(await rig.events(handle)) - 1)
+    await worker.run_until_idle()
+    steps = [(await each.describe()).step for each in (handle, fork)]
+    assert steps == [far.name, far.name]
+    await rig.make_worker()
+    for each in (handle, fork):
+        for member in rig.workers:
+            await member.run_until_idle()
+        assert await each.result() == [1, 2, 3]
+    ended = await handle.fork(at=len(await rig.events(handle)) - 2)
+    await rig.run()
+    assert (await ended.result(), (await ended.describe()).step) == ([1, 2, 3], "")
+
+
 async def test_a_machine_is_retried_from_the_step_that_failed(rig: Rig) -> None:
     broken = True
 

@@ -250,19 +250,21 @@ class RunLedger:
 
     def _changed_step(self) -> str | None:
         """What a person sees the run at: the call it waits for. None if that is as it was."""
-        wait = self._session.wait
-        if wait is None:
-            return None
-        waited = wait.waiting_on[0]
-        if (call := self._session.open_calls.get(waited)) is not None:
-            step = call.function_name
-        elif wait.signals:
-            step = wait.signals[0].signal_name
-        elif waited in self._session.timers:
-            step = "sleep"
-        else:  # it has just ended, and the body does not know yet
-            return None
-        if step == self._step_shown:
+        session, step = self._session, None
+        wait, calls = session.wait, session.open_calls
+        if wait is not None:
+            waited = wait.waiting_on[0]
+            if (call := calls.get(waited)) is not None:
+                step = call.function_name
+            elif wait.signals:
+                step = wait.signals[0].signal_name
+            elif waited in session.timers:
+                step = "sleep"
+            else:  # it has ended: there may be others, or the body does not know yet
+                step = next((calls[other].function_name for other in wait.waiting_on if other in calls), None)
+        if session.is_fork:  # until its first commit, with which what is open in its past is spawned
+            session.is_fork, step = False, step or ""
+        if step is None or step == self._step_shown:
             return None
         self._step_shown = step
         return step
