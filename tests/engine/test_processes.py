@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -111,6 +112,17 @@ async def test_a_process_that_died_is_replaced(processes: StepProcesses) -> None
     with pytest.raises(BrokenProcessPool):
         await call(processes, "die")
     assert (await call(processes, "say"))[1] == ["one", "two"]
+
+
+async def test_a_pool_whose_process_died_at_rest_leaves_nothing_behind(processes: StepProcesses) -> None:
+    pid, _ = await call(processes, "say")
+    (pool,) = processes._pools
+    os.kill(pid, signal.SIGKILL)
+    noticing: Any = pool._executor_manager_thread
+    await asyncio.to_thread(noticing.join, WAIT_SECONDS)
+    await call(processes, "say")
+    assert pool.is_stopped
+    assert pool not in processes._pools
 
 
 class Waiting:

@@ -54,6 +54,8 @@ class StepProcesses:
         """
         async with self._free:
             if not self._pools or not self._pools[-1].takes_calls:
+                for pool in self._pools:
+                    pool.stop_if_over()  # one whose process died while nobody called
                 self._pools = [pool for pool in self._pools if not pool.is_stopped] + [Pool(self._count)]
             return await self._pools[-1].call(begun, heard, work, *arguments)
 
@@ -112,8 +114,11 @@ class Pool(ProcessPoolExecutor):
             raise sent.rebuilt() from sent.__cause__
         finally:
             del self._heard[number]
-            if not self._heard and not self.takes_calls:
-                self.stop()
+            self.stop_if_over()
+
+    def stop_if_over(self) -> None:
+        if not self._heard and not self.takes_calls:
+            self.stop()
 
     def stop(self) -> None:
         if self.is_stopped:
