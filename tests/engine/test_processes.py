@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from holdfast.core.error_record import record_error
 from holdfast.engine.processes import Pool, StepProcesses, say
 
 WAIT_SECONDS = 30
@@ -39,7 +40,9 @@ class HoldingError(Exception):
 def work(what: str) -> int:
     """In the other process."""
     if what == "declined":
-        raise DeclinedError(5, "no money")
+        raise DeclinedError(5, "no money") from KeyError("card")
+    if what == "plain":
+        raise ValueError("no") from KeyError("card")
     if what == "holding":
         raise HoldingError("a lock")
     if what == "local":
@@ -99,6 +102,17 @@ async def test_an_error_that_pickle_cannot_carry_breaks_nothing(
     if what == "declined":
         assert getattr(raised.value, "code", None) == 5
     assert len(processes._pools) == 1
+
+
+@pytest.mark.parametrize("what", ["plain", "declined"])
+async def test_an_error_tells_what_it_was_raised_from_and_where(processes: StepProcesses, what: str) -> None:
+    """As one of this process does: what Python's pool hangs on it is neither."""
+    with pytest.raises((ValueError, DeclinedError)) as raised:
+        await call(processes, what)
+    record = record_error(raised.value)
+    assert record.causes == ("KeyError: 'card'",)
+    assert record.traceback[-1].endswith(" in work")
+    assert not [name for name in record.fields if name != "code"]
 
 
 async def test_what_stops_the_worker_lets_them_finish(processes: StepProcesses) -> None:

@@ -16,6 +16,8 @@ TRACEBACK_MAX_FRAMES = 20
 FIELD_MAX_BYTES = 4_000
 CAUSES_MAX = 5
 
+_ORIGIN = "_holdfast_origin"  # on an error that came from another process: what it was raised from, and its frames
+
 E = TypeVar("E", bound=BaseException)
 
 
@@ -45,6 +47,7 @@ def type_name(cls: type[BaseException]) -> str:
 
 def record_error(error: BaseException, *, kind: str = "user") -> ErrorRecord:
     """What is worth keeping of an exception; never fails, whatever the exception's own methods do."""
+    causes, frames = getattr(error, "__dict__", {}).get(_ORIGIN) or (_causes(error), _frames(error))
     return ErrorRecord(
         type=type_name(type(error)),
         message=_message(error),
@@ -55,9 +58,15 @@ def record_error(error: BaseException, *, kind: str = "user") -> ErrorRecord:
             for name, value in sorted(getattr(error, "__dict__", {}).items())
             if not name.startswith("_")
         },
-        causes=_causes(error),
-        traceback=_frames(error),
+        causes=causes,
+        traceback=frames,
     )
+
+
+def keep_origin(error: E, record: ErrorRecord) -> E:
+    """The error, which is sent to another process, or was: pickle leaves out what it was raised from, and where."""
+    error.__dict__[_ORIGIN] = record.causes, record.traceback
+    return error
 
 
 def encode_error(error: BaseException, *, kind: str = "user") -> str:

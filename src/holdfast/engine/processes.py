@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from holdfast.core.error_record import decode_error, encode_error, rebuild_error
+from holdfast.core.error_record import decode_error, encode_error, keep_origin, rebuild_error, record_error
 from holdfast.engine.threads import contain
 
 if TYPE_CHECKING:
@@ -164,8 +164,8 @@ class Unsendable(Exception):  # noqa: N818  (it stands for another error, and is
         record = decode_error(self.record)
         with contextlib.suppress(Exception):  # a `__new__` of the user's may refuse
             if self.cls is not None:
-                return rebuild_error(record, self.cls)
-        return RuntimeError(str(record))
+                return keep_origin(rebuild_error(record, self.cls), record)
+        return keep_origin(RuntimeError(str(record)), record)
 
 
 # ---------------------------------------------------------------------- in the process
@@ -220,6 +220,7 @@ def _sendable(error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         return RuntimeError(f"the task raised KeyboardInterrupt: {error}")
     with contextlib.suppress(Exception):  # all of it may be code of the user's
+        keep_origin(error, record_error(error))
         if type(pickle.loads(pickle.dumps(error))) is type(error):
             return error
     cls: type[BaseException] | None = type(error)
