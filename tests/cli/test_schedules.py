@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from datetime import UTC, datetime
 
 from holdfast import App, Context
 from tests.cli.conftest import Call
@@ -52,3 +53,20 @@ def test_a_schedule_is_listed_and_steered(in_process: Call, database: str) -> No
     assert call("delete", name) == f"{name} is deleted\n"
     gone = in_process("schedules", "trigger", name, "--database", database)
     assert (gone.code, name in gone.err) == (3, True)
+
+
+async def _make_unreadable(database: str, name: str) -> None:
+    async with App("test", database) as app:
+        await (await app.store()).put_schedule(name, '{"cron":"@solstice"}', datetime(2030, 1, 1, tzinfo=UTC))
+
+
+def test_a_schedule_of_another_release_is_listed_and_can_be_deleted(in_process: Call, database: str) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    asyncio.run(_make_unreadable(database, name))
+    listed = in_process("schedules", "--database", database)
+    assert (listed.code, listed.err) == (0, "")
+    (line,) = [line.split() for line in listed.out.splitlines() if line.startswith(name)]
+    assert line[:2] == [name, "unreadable"]
+    refused = in_process("schedules", "trigger", name, "--database", database)
+    assert "create it anew, or delete it" in refused.err
+    assert in_process("schedules", "delete", name, "--database", database).code == 0

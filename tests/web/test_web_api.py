@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -140,6 +141,23 @@ async def test_the_history_of_a_machine_is_read(shop: Shop) -> None:
     async with client(build(shop.app, dashboard=False)) as http:
         lines = (await http.get(f"{API}/executions/{handle.id}/history")).json()["transitions"]
     assert [line["step"] for line in lines] == ["pack", "send"]
+
+
+async def test_a_schedule_that_cannot_be_read_is_listed_among_the_others(shop: Shop) -> None:
+    """Another release may have written it. It must be seen to be deleted."""
+    await shop.work()
+    await (await shop.app.store()).put_schedule("odd", '{"cron":"@solstice"}', datetime(2030, 1, 1, tzinfo=UTC))
+    async with client(build(shop.app)) as http:
+        listed = {line["name"]: line["spec"] for line in (await http.get(f"{API}/schedules")).json()["schedules"]}
+        assert (listed["odd"], listed["daily"]["cron"]) == (None, "0 6 * * *")
+        page = (await http.get("/schedules")).text
+        assert "cannot be read by this release" in page
+        assert "0 6 * * *" in page
+        assert (await http.post(f"{API}/schedules/odd/pause")).json()["paused"]
+        refused = await http.post(f"{API}/schedules/odd/trigger")
+        assert problem(refused)[0] == 422
+        assert "create it anew, or delete it" in refused.json()["detail"]
+        assert (await http.delete(f"{API}/schedules/odd")).status_code == 200
 
 
 async def test_queues_and_schedules_are_steered(shop: Shop) -> None:

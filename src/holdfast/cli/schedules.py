@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import click
-import msgspec
 
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Cell, Grid, Value
-from holdfast.models.schedule import ScheduleSpec
-from holdfast.store.schedules import Schedule
-from holdfast.views import shapes
+from holdfast.views import reading, shapes
 
 COLUMNS: Final = ("SCHEDULE", "STATE", "WHEN", "TIMEZONE", "NEXT", "LAST", "STARTS")
 
@@ -35,20 +31,21 @@ def list_schedules(call: Invocation) -> None:
 
 
 def _list(call: Invocation) -> None:
-    async def read(ledger: Ledger) -> tuple[Sequence[Schedule], datetime]:
-        return await ledger.app.schedules.list(), ledger.now
+    async def read(ledger: Ledger) -> tuple[list[shapes.Schedule], datetime]:
+        return await reading.schedules(ledger.store), ledger.now
 
     found, now = call.run(read)
     if call.as_json:
-        call.out.json([shapes.schedule(schedule) for schedule in found])
+        call.out.json(found)
         return
     rows: list[list[Value]] = []
     for schedule in found:
-        spec = msgspec.json.decode(schedule.spec, type=ScheduleSpec)
-        state = Cell("paused", "yellow") if schedule.paused else "open"
+        spec = schedule.spec
+        state = Cell("paused", "yellow") if schedule.paused else "open" if spec else Cell("unreadable", "red")
         next_at = None if schedule.paused else schedule.next_at
         name = Cell(schedule.name, "bold")
-        rows.append([name, state, spec.cron, spec.timezone, next_at, schedule.last_at, spec.definition])
+        when, starts = ((spec.cron, spec.timezone), spec.definition) if spec else ((None, None), None)
+        rows.append([name, state, *when, next_at, schedule.last_at, starts])
     call.out.grid(Grid(COLUMNS, rows), now=now, empty="there are no schedules")
 
 

@@ -162,7 +162,12 @@ class Schedules:
         """Start it once, now, whatever its overlap policy says."""
         found = await (await self._store(name)).schedules(name)
         await self._change(name, bool(found))
-        spec = _spec(found[0].spec)
+        try:
+            spec = _spec(found[0].spec)
+        except msgspec.DecodeError as error:
+            raise InvalidArgumentError(
+                f"the schedule {name!r} cannot be read by this release ({error}); create it anew, or delete it"
+            ) from error
         options = Options(queue=spec.queue, attributes={"schedule": name})
         value = codec_for(Any).decode(bytes(spec.input))
         return await NamedStarter(self._connection, spec.definition, options).start(value)

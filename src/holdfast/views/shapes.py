@@ -169,7 +169,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """What is started when."""
 
     name: str
-    spec: ScheduleTerms
+    spec: Annotated[ScheduleTerms | None, Meta(description="Null: this release cannot read it, and starts nothing")]
     paused: bool
     next_at: datetime
     last_at: Annotated[datetime | None, Meta(description="The last tick that started something")]
@@ -383,20 +383,27 @@ def worker(info: WorkerInfo) -> Worker:
 _spec = msgspec.json.Decoder(ScheduleSpec).decode
 
 
+def _terms(text: str) -> ScheduleTerms | None:
+    try:
+        spec = _spec(text)
+    except msgspec.DecodeError:  # an import or another release brought it: the others are listed all the same
+        return None
+    return ScheduleTerms(
+        cron=spec.cron,
+        definition=spec.definition,
+        timezone=spec.timezone,
+        input=spec.input,
+        queue=spec.queue,
+        overlap=spec.overlap,
+        catch_up=spec.catch_up,
+        window_seconds=spec.window_seconds,
+    )
+
+
 def schedule(found: schedules.Schedule) -> Schedule:
-    spec = _spec(found.spec)
     return Schedule(
         name=found.name,
-        spec=ScheduleTerms(
-            cron=spec.cron,
-            definition=spec.definition,
-            timezone=spec.timezone,
-            input=spec.input,
-            queue=spec.queue,
-            overlap=spec.overlap,
-            catch_up=spec.catch_up,
-            window_seconds=spec.window_seconds,
-        ),
+        spec=_terms(found.spec),
         paused=found.paused,
         next_at=found.next_at,
         last_at=found.last_at,
