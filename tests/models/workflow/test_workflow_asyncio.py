@@ -278,7 +278,7 @@ async def test_a_foreign_await_in_clean_up_of_a_body_leaves_nothing_behind(rig: 
 async def test_code_in_a_folder_that_is_called_asyncio_is_the_users(rig: Rig) -> None:
     scope: dict[str, Any] = {}
     text = "async def reserve(ctx): raise RuntimeError('sold out')"
-    exec(compile(text, "/home/anna/asyncio/shop.py", "exec"), scope)
+    exec(compile(text, "/srv/asyncio/shop.py", "exec"), scope)
     reserve = rig.app.workflow(name="reserve")(scope["reserve"])
     handle = await reserve.start()
     await rig.run()
