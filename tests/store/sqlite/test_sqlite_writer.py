@@ -296,6 +296,22 @@ async def test_nothing_is_written_into_a_file_that_is_gone(sqlite: SqliteStore, 
     await hand.apply(claim, done())
 
 
+async def test_nothing_is_written_where_the_folder_cannot_be_looked_into(
+    sqlite: SqliteStore, hand: Hand, tmp_path: Path
+) -> None:
+    """A volume that was taken away leaves whatever was below it."""
+    folder, aside = sqlite._path.parent, tmp_path.parent / f"{tmp_path.name}-aside"
+    folder.rename(aside)
+    folder.touch()
+    try:
+        with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+            await hand.insert(row("a"))
+    finally:
+        folder.unlink()
+        aside.rename(folder)
+    await hand.insert(row("a"))
+
+
 async def test_what_is_retried_while_retention_looks_is_kept(stores: Stores, sqlite: SqliteStore, hand: Hand) -> None:
     """Its id and its key stand for the run that goes on."""
     claim = await hand.take(row("a"))

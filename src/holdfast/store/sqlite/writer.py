@@ -167,7 +167,7 @@ class Writer:
         """Which file the path is; SQLite itself would write on into one that is gone."""
         try:
             found = os.stat(self._path)
-        except FileNotFoundError:
+        except OSError:  # it is gone, or its folder is
             return None
         return found.st_dev, found.st_ino
 
