@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from holdfast.core.errors import NotFoundError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.effects import Commit, ContinueExecution, DeliverSignal, SpawnExecutions
 from holdfast.store.values import NewSignal, Retention
-from holdfast.testing.hand import Hand, child_rows, done, promise_of, row, wait_children
+from holdfast.testing.hand import Hand, child_rows, done, fail, promise_of, row, wait_children
+from holdfast.testing.stores import Stores
 
 
 def next_of(promise: bytes) -> bytes:
@@ -35,6 +39,18 @@ async def test_the_first_run_always_names_the_newest(hand: Hand, store: Store) -
     first = await store.get(promise_of("a"))
     assert first is not None
     assert first.successor == claim.promise
+
+
+async def test_what_was_deleted_meanwhile_is_not_retried(stores: Stores, hand: Hand, store: Store) -> None:
+    """Its key would lead nowhere, and start the same once more beside the run that goes on."""
+    claim = await hand.take(row("a"))
+    await hand.apply(claim, fail())
+    await stores.advance(10)
+    assert await store.purge(Retention(age_seconds=1), 10) == 1
+    again = PromiseId.from_bytes(claim.promise).successor("retry").to_bytes()
+    with pytest.raises(NotFoundError, match="deleted by retention"):
+        await store.fork(row("a", promise=again), None, replaces=claim.promise)
+    assert await store.get(again) is None
 
 
 async def test_a_stale_worker_starts_no_successor(hand: Hand, store: Store) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from holdfast.core.identity import IdQuery
+from holdfast.core.errors import NotFoundError
+from holdfast.core.identity import IdQuery, PromiseId
 from holdfast.core.status import Status
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
@@ -52,6 +53,13 @@ from holdfast.store.values import (
     WorkerInfo,
 )
 from holdfast.store.watching import Watching
+
+
+def replaced_is_gone(promise: bytes) -> NotFoundError:
+    """What `fork` raises of an execution that retention deleted while somebody looked at it."""
+    return NotFoundError(
+        f"there is no execution {PromiseId.from_bytes(promise).short} any more; it was deleted by retention"
+    )
 
 
 def handler_of(kind: str, name: str, version: int) -> int:
@@ -157,7 +165,8 @@ class Store(FlowLedger, Watching, Protocol):
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         """Insert a row with a journal, in one commit; idempotent by promise.
 
-        With `replaces`, that execution and the first of its runs name the new one as their successor.
+        With `replaces`, that execution and the first of its runs name the new one as their successor. `NotFoundError`
+        if it was deleted meanwhile: nothing would lead to the new one.
         """
 
     # ------------------------------------------------------------------ working

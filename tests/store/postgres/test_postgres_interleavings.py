@@ -13,12 +13,14 @@ import pytest
 from tests.store.postgres.conftest import Connect, Connection
 from tests.store.postgres.held import deliver_in, flush_in, pick_in, until_it_waits, while_held
 
+from holdfast.core.errors import NotFoundError
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.driver import DriverConnection
 from holdfast.store.values import ExecutionClaim, ExecutionFilter, NewSignal, QueueSettings, Reaped
-from holdfast.testing.hand import Hand, child_rows, done, keep, park, promise_of, row, wait_children
+from holdfast.testing.hand import Hand, child_rows, done, fail, keep, park, promise_of, row, wait_children
 
 # ---------------------------------------------------------------------- wake-ups (ruling E2)
 
@@ -314,3 +316,15 @@ async def test_a_bucket_does_not_fill_twice_for_the_time_that_a_pick_waited(
     await held.execute("commit")
     assert await task == []
     assert await held.fetchval(f"select tokens_at from {queues}") > taken_at
+
+
+async def test_a_retry_waits_for_retention_and_makes_no_run_that_nothing_leads_to(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, schema: str
+) -> None:
+    claim = await hand.take(row("a"))
+    await hand.apply(claim, fail())
+    await held.execute(f"select {schema}.purge_1(0, null, null, 10)")
+    again = PromiseId.from_bytes(claim.promise).successor("retry").to_bytes()
+    with pytest.raises(NotFoundError):
+        await while_held(await connect(), held, ledger.fork(row("a", promise=again), None, replaces=claim.promise))
+    assert await ledger.get(again) is None

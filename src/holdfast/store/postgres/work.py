@@ -11,6 +11,7 @@ from holdfast.core.crashpoints import reach
 from holdfast.core.errors import StoreError
 from holdfast.core.identity import origin_bytes
 from holdfast.core.status import TERMINAL, Status
+from holdfast.store.base import replaced_is_gone
 from holdfast.store.effects import Commit
 from holdfast.store.flows import MESSAGE
 from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
@@ -69,6 +70,10 @@ class Work(Ledger):
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         reach("insert.before")
         async with self._connections.any("fork an execution") as connection, connection.transaction():
+            if replaces is not None:
+                found = await connection.fetch(self._sql["fork_replaced"], replaces, origin_bytes(replaces))
+                if replaces not in [one["promise"] for one in found]:
+                    raise replaced_is_gone(replaces)
             (inserted,) = await self._insert_chunk(connection, [row])
             if inserted.created and past is not None:
                 await connection.execute(self._sql["fork_journal"], row.promise, past.count, past.body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.identity import origin_bytes
+from holdfast.store.base import replaced_is_gone
 from holdfast.store.sqlite import inserting
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL
@@ -43,6 +44,8 @@ def carry_inbox(tx: Tx, continued: Continued) -> None:
 
 
 def fork(tx: Tx, row: NewExecution, past: JournalCopy | None, replaces: bytes | None) -> Inserted:
+    if replaces is not None and tx.db.execute(SQL["control_find"], (replaces,)).fetchone() is None:
+        raise replaced_is_gone(replaces)
     (inserted,) = inserting.insert(tx, [row])
     if not inserted.created:
         return inserted

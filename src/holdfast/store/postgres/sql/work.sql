@@ -23,6 +23,10 @@ with copied as (
 )
 insert into {schema}.journal (execution_id, first, count, body) select id, 0, $2, $3 from copied
 
+-- Before the insert: retention passes over a row that is held, and what it has taken is waited for.
+-- name: fork_replaced
+select promise from {schema}.executions where promise = any (array[$1::bytea, $2::bytea]) order by id for update
+
 -- name: fork_successor
 update {schema}.executions set successor = $1 where id = any (array(
   select id from {schema}.executions where promise = any (array[$2::bytea, $3::bytea]) order by id for update))
