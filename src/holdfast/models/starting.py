@@ -80,7 +80,10 @@ class Starting:
                 "give start_many a function: key=lambda value: ..."
             )
         inserted = await self._insert(rows)
-        return [await self._outcome(row, found) for row, found in zip(rows, inserted, strict=True)]
+        return [
+            await self._in_the_way(row, found) if found.collided or found.key_conflict else self._handle(found.promise)
+            for row, found in zip(rows, inserted, strict=True)
+        ]
 
     async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
         """Whether what was started with the key before was started with the same, though it is not written the same."""
@@ -94,10 +97,12 @@ class Starting:
             return await store.insert_with(self._options.connection, rows)
         return await store.insert(rows)
 
-    async def _outcome(self, row: NewExecution, inserted: Inserted) -> Handle[Any] | Collision:
-        if inserted.collided or (inserted.key_conflict and not await self._is_same_input(row, inserted.promise)):
-            return Collision(PromiseId.from_bytes(inserted.promise), UNIQUE if inserted.collided else INPUT)
-        return self._handle(inserted.promise)
+    async def _in_the_way(self, row: NewExecution, found: Inserted) -> Handle[Any] | Collision:
+        if found.collided:
+            return Collision(PromiseId.from_bytes(found.promise), UNIQUE)
+        if await self._is_same_input(row, found.promise):
+            return self._handle(found.promise)
+        return Collision(PromiseId.from_bytes(found.promise), INPUT)
 
     def _handle(self, promise: bytes) -> Handle[Any]:
         return Handle(self._connection, promise, name=self._name, result=self._result)
