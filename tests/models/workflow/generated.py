@@ -34,7 +34,7 @@ NAMES = ("red", "blue")
 CALLS = ("inline", "flaky", "fail", "remote", "remote_flaky", "child", "machine")
 WAITS = (*CALLS, "sleep", "signal")
 # Threads only one at a time: which of two ends first is up to the machine.
-PLAIN = (*WAITS, "thread", "deadline", "random", "uuid", "now", "patched", "publish")
+PLAIN = (*WAITS, "pick", "thread", "deadline", "random", "uuid", "now", "patched", "publish")
 GROUPS = ("all", "any", "join", "quorum", "leave", "drop", "behind", "late", "limited")
 QUEUES = ["default", "remote"]
 
@@ -71,7 +71,7 @@ def _draw_op(choose: Choose, depth: int, *, is_clean_up: bool = False) -> Op:
         return Op(kind, choose(3), [_draw_plain(choose, kinds, depth) for _ in range(1 + choose(3))])
     if not is_clean_up:
         return _draw_plain(choose, PLAIN, depth)
-    return _draw_plain(choose, (*(kind for kind in PLAIN if kind not in ("signal", "deadline")), "rest"), depth)
+    return _draw_plain(choose, (*(kind for kind in PLAIN if kind not in ("signal", "deadline", "pick")), "rest"), depth)
 
 
 def _draw_plain(choose: Choose, kinds: tuple[str, ...], depth: int) -> Op:
@@ -168,6 +168,8 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
                     return await ctx.signal(NAMES[op.number % 2], int, timeout=op.number)
                 except TimeoutError:
                     return "timeout"
+            case "pick":
+                return await picked(ctx, op, begun)
             case "random":
                 return ctx.random()
             case "uuid":
@@ -188,6 +190,16 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
             case "join" | "quorum" | "leave" | "drop" | "late" | "limited":
                 return await joined(ctx, op, begun)
         return await begin(ctx, op, begun)
+
+    async def picked(ctx: Context, op: Op, begun: list[Any]) -> list[Any]:
+        """One of several signals; the others are asked for later."""
+        first, second, third = (ctx.signal(NAMES[at % 2], int) for at in (op.number, op.number + 1, op.number))
+        if op.number % 2 == 0:
+            taken = [_shown(await ctx.any(first, second, third))]
+            return taken + (await ctx.all(second, first) if op.number else [await third, await second])
+        beside = begin(ctx, Op("flaky" if op.number == 1 else "remote", 2), begun)
+        taken = [_shown(await ctx.any(beside, first, second)), _shown(await ctx.any(second, third))]
+        return [*taken, await first, await beside]
 
     def begin(ctx: Context, op: Op, begun: list[Any]) -> Any:
         promise = call(ctx, op)
