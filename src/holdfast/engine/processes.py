@@ -18,6 +18,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.error_record import decode_error, encode_error, keep_origin, rebuild_error, record_error
@@ -66,11 +67,24 @@ class StepProcesses:
         self._pools = []
 
 
+class _Process(SpawnProcess):
+    def terminate(self) -> None:
+        """A pool with a dead process terminates the others and waits for them, in Python 3.13 and later with the lock
+        that `submit` and `shutdown` want; and they do not heed SIGTERM."""
+        self.kill()
+
+
+class _Spawning(SpawnContext):
+    """Not forked: a forked child would inherit the event loop's connections."""
+
+    Process = _Process
+
+
 class Pool(ProcessPoolExecutor):
-    """Spawned, not forked: a forked child would inherit the event loop's connections."""
+    """Some of them, and the pipe that they speak into."""
 
     def __init__(self, count: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = _Spawning()
         self._reader, self._writer = context.Pipe(duplex=False)
         self._heard: dict[int, Callable[[Said], None]] = {}
         self._is_deaf = False  # nothing more can come over the pipe
