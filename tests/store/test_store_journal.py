@@ -213,16 +213,22 @@ async def test_the_view_shows_one_event_a_row(stores: Stores, hand: Hand) -> Non
     assert (stamp if isinstance(stamp, str) else stamp.isoformat()).startswith(now.isoformat()[:19])
 
 
-async def test_the_view_survives_a_payload_with_nul(stores: Stores, hand: Hand) -> None:
-    """PostgreSQL has no text with it, and an error in one row would be an error of the whole view."""
-    claim = await hand.take(row("a"))
+async def write_two(stores: Stores, hand: Hand, claim: ExecutionClaim, given: bytes, timer: str) -> str:
+    """A journal of a begin with this input and a timer; its body."""
     now = stores.clock.now
     events: list[Event] = [
-        ExecutionStarted(sequence=0, timestamp=now, component_digest="d", input=Raw(b'{"text":"a\\u0000b"}')),
-        TimerFired(sequence=1, timestamp=now, promise_id=".0"),
+        ExecutionStarted(sequence=0, timestamp=now, component_digest="d", input=Raw(given)),
+        TimerFired(sequence=1, timestamp=now, promise_id=timer),
     ]
     body = encode_segment(Segment(events=events)).decode()
     await hand.apply(claim, keep(), AppendJournal(0, 2, body))
+    return body
+
+
+async def test_the_view_survives_a_payload_with_nul(stores: Stores, hand: Hand) -> None:
+    """PostgreSQL has no text with it, and an error in one row would be an error of the whole view."""
+    claim = await hand.take(row("a"))
+    body = await write_two(stores, hand, claim, b'{"text":"a\\u0000b"}', ".0")
     shown = await query(stores, "select event, body from {schema}.journal_events order by sequence")
     assert [event for event, _ in shown] == ["ExecutionStarted", "TimerFired"]
     assert json.loads(shown[0][1])["input"]["text"] in ("a\0b", "a\ufffdb")
@@ -234,13 +240,7 @@ async def test_the_view_shows_whole_ids(stores: Stores, hand: Hand, path: tuple[
     """In the journal they are local to it."""
     promise = PromiseId(bytes(range(32)), path)
     claim = await hand.take(msgspec.structs.replace(row("a"), promise=promise.to_bytes()))
-    now = stores.clock.now
-    events: list[Event] = [
-        ExecutionStarted(sequence=0, timestamp=now, component_digest="d", input=Raw(b"[1]")),
-        TimerFired(sequence=1, timestamp=now, promise_id=".12"),
-    ]
-    body = encode_segment(Segment(events=events)).decode()
-    await hand.apply(claim, keep(), AppendJournal(0, 2, body))
+    await write_two(stores, hand, claim, b"[1]", ".12")
     shown = await query(stores, "select promise_id from {schema}.journal_events order by sequence")
     assert shown == [(None,), (str(promise.child(12)),)]
 

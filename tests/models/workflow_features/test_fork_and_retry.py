@@ -12,8 +12,7 @@ from holdfast import Context, Done, Handle, Machine, Next, Outcome, RetryPolicy,
 from holdfast.core.errors import ExecutionFailedError, InvalidArgumentError
 from holdfast.core.journal.events import InvokeCompleted, InvokeStarted
 from tests.models.workflow.kit import Rig
-
-ONCE = RetryPolicy(max_attempts=1)
+from tests.models.workflow_features.shelf import ONCE, Shelf
 
 
 async def test_a_retry_keeps_what_was_completed_and_tries_the_failed_call_again(rig: Rig) -> None:
@@ -79,16 +78,9 @@ async def test_a_failed_remote_call_is_spawned_anew(rig: Rig) -> None:
 @pytest.mark.parametrize("queue", [None, "far"], ids=["inline", "remote"])
 async def test_a_call_beside_the_failed_one_that_ended_later_is_not_run_again(rig: Rig, queue: str | None) -> None:
     """What was completed is read from the journal, also in a retry."""
-    ran: list[str] = []
+    shelf = Shelf(rig)
+    ran, reserve = shelf.ran, shelf.reserve
     failed = asyncio.Event()
-    broken = True
-
-    @rig.app.task(retry=ONCE)
-    async def reserve() -> str:
-        ran.append("reserve")
-        if broken:
-            raise ValueError("sold out")
-        return "r1"
 
     @rig.app.task(retry=ONCE, queue=queue)
     async def charge() -> str:
@@ -109,27 +101,20 @@ async def test_a_call_beside_the_failed_one_that_ended_later_is_not_run_again(ri
             await rig.until(handle, "SignalDelivered gift")
         failed.set()
         await rig.until(handle, "ExecutionFailed")
-    broken = False
+    shelf.is_empty = False
     assert await rig.result(await handle.retry()) == ["r1", "paid", "bow"]
     assert ran == ["reserve", "charge", "reserve"]
 
 
 async def test_a_call_that_the_failure_cut_off_begins_anew(rig: Rig) -> None:
     """Its attempt was lost to no worker, so it does not use up the only one there is."""
-    ran: list[str] = []
-    broken = True
-
-    @rig.app.task(retry=ONCE)
-    async def reserve() -> str:
-        ran.append("reserve")
-        if broken:
-            raise ValueError("sold out")
-        return "r1"
+    shelf = Shelf(rig)
+    ran, reserve = shelf.ran, shelf.reserve
 
     @rig.app.task(retry=ONCE)
     async def charge() -> str:
         ran.append("charge")
-        if broken:
+        if shelf.is_empty:
             await asyncio.Event().wait()
         return "paid"
 
@@ -143,7 +128,7 @@ async def test_a_call_that_the_failure_cut_off_begins_anew(rig: Rig) -> None:
     handle = await checkout.start()
     await rig.run()
     assert await rig.status(handle) is Status.FAILED
-    broken = False
+    shelf.is_empty = False
     assert sorted(await rig.result(await handle.retry())) == ["paid", "r1"]
     assert sorted(ran) == ["charge", "charge", "reserve", "reserve"]
 

@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from holdfast import Context, RetryPolicy, Status, TaskFailed, Uncertain
+from holdfast import Context, Status, TaskFailed, Uncertain
 from holdfast.models.workflow.task import Effects
 from tests.models.workflow.kit import Rig
-
-ONCE = RetryPolicy(max_attempts=1)
+from tests.models.workflow_features.shelf import ONCE, Shelf
 
 
 @pytest.mark.parametrize("told", ["alike", "apart"])
@@ -68,21 +67,14 @@ async def test_a_failure_that_the_body_went_on_from_stays(rig: Rig) -> None:
 
 
 async def test_a_call_that_was_cut_off_and_may_not_be_repeated_is_not(rig: Rig) -> None:
-    ran: list[str] = []
-    broken = True
+    shelf = Shelf(rig)
+    ran, reserve = shelf.ran, shelf.reserve
 
     @rig.app.task(retry=ONCE, effects="at_most_once")
     async def charge() -> str:
         ran.append("charge")
         await asyncio.Event().wait()
         return "paid"
-
-    @rig.app.task(retry=ONCE)
-    async def reserve() -> str:
-        ran.append("reserve")
-        if broken:
-            raise ValueError("sold out")
-        return "r1"
 
     @rig.app.workflow
     async def checkout(ctx: Context) -> list[str]:
@@ -100,6 +92,6 @@ async def test_a_call_that_was_cut_off_and_may_not_be_repeated_is_not(rig: Rig) 
     handle = await checkout.start()
     await rig.run()
     assert await rig.status(handle) is Status.FAILED
-    broken = False
+    shelf.is_empty = False
     assert await rig.result(await handle.retry()) == ["uncertain", "r1"]
     assert ran == ["charge", "reserve", "reserve"]

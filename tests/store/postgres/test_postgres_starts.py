@@ -10,6 +10,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
+from asyncpg.transaction import Transaction
 from tests.store.postgres.conftest import Connect, Connection
 
 from holdfast.core.clock import to_us
@@ -40,6 +41,14 @@ async def starts(ledger: PostgresStore, position: str, limit: int = 100) -> tupl
     return found, position
 
 
+async def begun(connect: Connect) -> tuple[Connection, Transaction]:
+    """Another connection, in a transaction."""
+    connection = await connect()
+    transaction = connection.transaction()
+    await transaction.start()
+    return connection, transaction
+
+
 async def start_in(connection: Connection, schema: str, key: str) -> None:
     await connection.execute(START.format(schema=schema), promise_of(key))
 
@@ -48,9 +57,7 @@ async def test_a_start_that_is_being_committed_is_not_passed_over(
     ledger: PostgresStore, schema: str, connect: Connect, hand: Hand
 ) -> None:
     position = await begin(ledger)
-    other = await connect()
-    transaction = other.transaction()
-    await transaction.start()
+    other, transaction = await begun(connect)
     await start_in(other, schema, "slow")
     await hand.insert(row("quick"))
     found, position = await starts(ledger, position)
@@ -86,9 +93,7 @@ async def test_who_has_drawn_a_number_and_written_nothing_yet_is_waited_for(
 ) -> None:
     """It may wait for a rival with the same key, for as long as that one likes."""
     position = await begin(ledger)
-    other = await connect()
-    transaction = other.transaction()
-    await transaction.start()
+    other, transaction = await begun(connect)
     drawn = await other.fetchval(f"select nextval('{schema}.executions_id_seq')")
     await hand.insert(row("quick"))
     assert (await starts(ledger, position))[0] == []
@@ -114,9 +119,7 @@ async def test_transactions_that_start_nothing_hold_nothing_back(
 async def test_the_place_among_starts_is_found_once_nothing_below_it_can_come(
     ledger: PostgresStore, schema: str, connect: Connect, hand: Hand
 ) -> None:
-    other = await connect()
-    transaction = other.transaction()
-    await transaction.start()
+    other, transaction = await begun(connect)
     await start_in(other, schema, "early")
     await hand.insert(row("before"))
     feed = await ledger.ends(None, 0, (), starts=True)

@@ -48,35 +48,26 @@ _set_asyncgen_hooks: Final = sys.set_asyncgen_hooks
 
 Hidden: TypeAlias = tuple[AbstractEventLoop | None, Any, asyncio.Task[Any] | None]
 
+# Since Python 3.14 the current task is the thread's, not the loop's: it has to be hidden for itself.
 if sys.version_info >= (3, 14):
-    # The current task is the thread's, not the loop's: it has to be hidden for itself.
-    _swap_task: Final = asyncio.tasks._swap_current_task
-
-    def hide() -> Hidden:
-        loop = _running_loop()
-        hidden = (loop, _asyncgen_hooks(), None if loop is None else _swap_task(loop, None))
-        _set_running_loop(HIDDEN_LOOP)
-        _set_asyncgen_hooks(None, None)
-        return hidden
-
-    def show(hidden: Hidden) -> None:
-        loop, hooks, task = hidden
-        _set_asyncgen_hooks(*hooks)
-        _set_running_loop(loop)
-        if loop is not None:
-            _swap_task(loop, task)
-
+    _swap_task: Any = asyncio.tasks._swap_current_task
 else:
+    _swap_task: Any = None
 
-    def hide() -> Hidden:
-        """From now on code on this thread finds no loop, and the loop is not told of its async generators."""
-        hidden = (_running_loop(), _asyncgen_hooks(), None)
-        _set_running_loop(HIDDEN_LOOP)
-        _set_asyncgen_hooks(None, None)
-        return hidden
 
-    def show(hidden: Hidden) -> None:
-        """The end of what `hide` began."""
-        loop, hooks, _ = hidden
-        _set_asyncgen_hooks(*hooks)
-        _set_running_loop(loop)
+def hide() -> Hidden:
+    """From now on code on this thread finds no loop and no task, and the loop is not told of its async generators."""
+    loop = _running_loop()
+    hidden = (loop, _asyncgen_hooks(), None if _swap_task is None or loop is None else _swap_task(loop, None))
+    _set_running_loop(HIDDEN_LOOP)
+    _set_asyncgen_hooks(None, None)
+    return hidden
+
+
+def show(hidden: Hidden) -> None:
+    """The end of what `hide` began."""
+    loop, hooks, task = hidden
+    _set_asyncgen_hooks(*hooks)
+    _set_running_loop(loop)
+    if task is not None:
+        _swap_task(loop, task)
