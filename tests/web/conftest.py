@@ -1,10 +1,11 @@
-"""The shop, on both stores."""
+"""The shop, and a rig for definitions of a test's own, on both stores."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from tests.engine.rig import Rig
 from tests.web.kit import Shop
 
 from holdfast.testing.stores import Stores
@@ -15,6 +16,15 @@ async def shop(stores: Stores) -> AsyncIterator[Shop]:
     made = Shop(stores)
     try:
         await made.app.register()
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest_asyncio.fixture
+async def rig(stores: Stores) -> AsyncIterator[Rig]:
+    made = Rig(stores)
+    try:
         yield made
     finally:
         await made.close()

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest_asyncio
 from tests.engine.rig import Rig
 from tests.models.flow.test_flow_letters import stranded_at_ceiling
 from tests.web.kit import client
 
 from holdfast.models.hooks import HookEvent, HookRunner, function_hook
-from holdfast.testing.stores import Stores
 from holdfast.web.server import build
 
 API = "/api/v1"
-
-
-@pytest_asyncio.fixture
-async def rig(stores: Stores) -> AsyncIterator[Rig]:
-    made = Rig(stores)
-    try:
-        yield made
-    finally:
-        await made.close()
 
 
 async def test_a_dead_letter_is_listed_told_to_hooks_and_dropped(rig: Rig) -> None:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import unquote
 
 import httpx
 import pytest
-import pytest_asyncio
 from tests.engine.rig import Rig
 from tests.models.flow.test_flow_letters import stranded_at_ceiling
 from tests.web.kit import Box, Shop, client
 
 from holdfast.core.errors import ExecutionFailedError, StoreUnavailableError
-from holdfast.testing.stores import Stores
 from holdfast.web.dashboard.pages import flows
 from holdfast.web.server import build
-
-
-@pytest_asyncio.fixture
-async def rig(stores: Stores) -> AsyncIterator[Rig]:
-    made = Rig(stores)
-    try:
-        yield made
-    finally:
-        await made.close()
 
 
 async def notice(pages: httpx.AsyncClient, path: str, **form: str) -> str:
