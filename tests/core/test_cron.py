@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.cron import SHORTHANDS, Cron
@@ -99,3 +99,17 @@ def test_the_next_time_is_later_and_nothing_lies_between(text: str, zone: ZoneIn
     assert cron.next_after(halfway, zone) == following
     assert cron.next_after(following - timedelta(microseconds=1), zone) == following
     assert list(cron.between(following, following, zone)) == [following]
+
+
+@given(
+    st.sampled_from(["* * * * *", "*/30 * * * *", "30 0-3 * * *"]),
+    st.sampled_from(sorted(available_timezones())).map(ZoneInfo),
+    st.dates(date(1975, 1, 1), date(2035, 1, 1)),
+)
+@example("*/30 * * * *", ZoneInfo("America/Sao_Paulo"), date(2018, 11, 4))  # there is no midnight
+@example("*/30 * * * *", ZoneInfo("America/Havana"), date(2025, 11, 2))  # there are two
+@example("*/30 * * * *", ZoneInfo("America/St_Johns"), date(2010, 11, 6))  # its last hour came again at 00:01
+@example("30 0-3 * * *", ZoneInfo("Pacific/Apia"), date(2011, 12, 30))  # there is no such day
+def test_a_plain_day_is_counted_from_its_midnight(text: str, zone: ZoneInfo, day: date) -> None:
+    cron = Cron.parse(text)
+    assert list(cron._instants(day, zone)) == cron._instants_of_change(day, zone)

@@ -10,9 +10,10 @@ hours: it leaves out none and repeats none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
 from typing import Final, Self
 
 from holdfast.core.errors import InvalidArgumentError
@@ -45,6 +46,11 @@ class Cron:
     def parse(cls, text: str) -> Self:
         if not isinstance(text, str):
             raise InvalidArgumentError(f"{text!r} is no cron expression: it is a text such as '0 6 * * mon-fri'")
+        return cls._parse(text)
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def _parse(cls, text: str) -> Self:
         fields = SHORTHANDS.get(text.strip().lower(), text).lower().split()
         if len(fields) != 5:
             raise InvalidArgumentError(
@@ -90,7 +96,16 @@ class Cron:
         fits, fits_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return fits or fits_week if self.is_either_day else fits and fits_week
 
-    def _instants(self, day: date, zone: tzinfo) -> list[datetime]:
+    def _instants(self, day: date, zone: tzinfo) -> Iterable[datetime]:
+        start = datetime.combine(day, time(), zone)
+        end = datetime.combine(day + timedelta(days=1), time(fold=1), zone)  # after a change that reaches back over it
+        if start.utcoffset() != end.utcoffset():
+            return self._instants_of_change(day, zone)
+        midnight = start.astimezone(UTC)
+        return (midnight + timedelta(hours=hour, minutes=minute) for hour in self.hours for minute in self.minutes)
+
+    def _instants_of_change(self, day: date, zone: tzinfo) -> list[datetime]:
+        """Those of a day on which the clocks change; right for any day, and dear."""
         walls = [datetime.combine(day, time(hour, minute)) for hour in self.hours for minute in self.minutes]
         if len(self.hours) < 24:
             return sorted({wall.replace(tzinfo=zone).astimezone(UTC) for wall in walls})
