@@ -9,6 +9,7 @@ loss of power, and thousands of ledgers wait for no disk.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -36,6 +37,12 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).
 # A shell starts what runs in its background with SIGINT ignored; programs that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay to the end: no collection has to look through them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
