@@ -28,6 +28,7 @@ from holdfast.engine.results import Ending
 from holdfast.models.connection import Connection
 from holdfast.models.fresh_ids import fresh_id
 from holdfast.models.workflow.fork import RETRY, fork_at, retry_of
+from holdfast.models.workflow.fork_once import rows_of, withdraw
 from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
 
 ResultT = TypeVar("ResultT", covariant=True)
@@ -236,12 +237,15 @@ class Handle(Generic[ResultT]):
     async def fork(self, at: int) -> Handle[ResultT]:
         """A new execution with this one's past up to and including the event `at`; this one is left as it is.
 
-        Calls that are open there begin anew in the fork. For workflows; `events` and `holdfast history` list theirs.
+        Calls that are open there begin anew in the fork, or are `Uncertain` there if they may have begun and may not be
+        repeated. For workflows; `events` and `holdfast history` list theirs.
         """
         view = await self.describe()
         store = await self._connection.store()
         promise = fresh_id()
-        row, past = fork_at(view, await store.journal(view.promise), at, promise)
+        segments = await store.journal(view.promise)
+        once = await rows_of(store, await self.resolve(), segments)
+        row, past = fork_at(view, segments, at, promise, once)
         await store.fork(row, past)
         return Handle(self._connection, promise, name=view.name, result=self._result_type)
 
@@ -258,7 +262,11 @@ class Handle(Generic[ResultT]):
         if newest != await self.resolve() and view.status is not Status.FAILED:  # somebody retried it before
             return Handle(self._connection, newest, name=view.name, result=self._result_type)
         promise = newest.successor(RETRY)
-        row, past = retry_of(view, await store.journal(view.promise), promise)
+        segments = await store.journal(view.promise)
+        once = await rows_of(store, newest, segments)
+        if once and view.status is Status.FAILED:
+            once = await withdraw(store, newest, once)
+        row, past = retry_of(view, segments, promise, once)
         await store.fork(row, past, replaces=view.promise)
         return Handle(self._connection, promise, name=view.name, result=self._result_type)
 

@@ -5,7 +5,7 @@
   machine at the step that failed, a task from its input.
 
 The copy is the fork's own, ids and all: a journal names its children locally. Calls that are open in it begin anew
-there, so their attempts are left out. Nothing here touches the execution that was forked.
+there, so their attempts are left out; `fork_once` has those that may not. Nothing here touches what was forked.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from holdfast.core.journal.fold import TERMINAL_EVENTS
 from holdfast.core.journal.format import Segment, encode_segment
 from holdfast.core.status import Status
 from holdfast.models.workflow.failures import causes_of
+from holdfast.models.workflow.fork_once import Rows, may_repeat, settled
 from holdfast.store.base import handler_of
 from holdfast.store.values import ExecutionView, JournalCopy, NewExecution
 
@@ -48,17 +49,8 @@ _ATTEMPTS: Final = (InvokeStarted, InvokeRetrying)
 _OF_OTHERS: Final = (*_ATTEMPTS, InvokeCompleted, TimerFired, SignalDelivered)  # what happens without the body
 
 
-class _Settings(msgspec.Struct):
-    """What is read here of a call's settings."""
-
-    effects: str = "at_least_once"
-
-
-_settings = msgspec.json.Decoder(_Settings).decode
-
-
 def fork_at(
-    view: ExecutionView, segments: Sequence[str], at: int, promise: PromiseId
+    view: ExecutionView, segments: Sequence[str], at: int, promise: PromiseId, once: Rows
 ) -> tuple[NewExecution, JournalCopy]:
     """The fork of a workflow after the event with sequence `at`."""
     label = PromiseId.from_bytes(view.promise).label(view.name)
@@ -70,11 +62,12 @@ def fork_at(
         raise InvalidArgumentError(f"{label} cannot be forked at {at!r}: {has}")
     if type(events[at]) in TERMINAL_EVENTS:
         raise InvalidArgumentError(f"{label} cannot be forked at {at}, where it ended: fork it at {at - 1} or before")
-    return _row(view, promise), _copy(view, segments, events[: at + 1], at)
+    past = events[: at + 1]
+    return _row(view, promise), _copy(view, segments, past + settled(past, once, is_retry=False), at)
 
 
 def retry_of(
-    view: ExecutionView, segments: Sequence[str], promise: PromiseId
+    view: ExecutionView, segments: Sequence[str], promise: PromiseId, once: Rows
 ) -> tuple[NewExecution, JournalCopy | None]:
     """What a failed execution is tried again as."""
     label = PromiseId.from_bytes(view.promise).label(view.name)
@@ -94,10 +87,12 @@ def retry_of(
     events = [event for text in segments for event in decode_segment(text).events]
     if not events:  # it failed before it wrote anything
         return msgspec.structs.replace(row, step=""), None
-    return row, _copy(view, segments, *_good(events))
+    past, last, cause = _good(events)
+    others = {call: known for call, known in once.items() if call != cause}
+    return row, _copy(view, segments, past + settled(past, others, is_retry=True), last)
 
 
-def _good(events: list[Event]) -> tuple[list[Event], int]:
+def _good(events: list[Event]) -> tuple[list[Event], int, str | None]:
     """Without the end, and without the call that failed it: that one is to be tried again. And how far the body comes.
 
     Of what came after that call's end, only this does not follow from it: what calls begun before it have brought,
@@ -105,18 +100,19 @@ def _good(events: list[Event]) -> tuple[list[Event], int]:
     """
     failed = events[-1]
     if not isinstance(failed, ExecutionFailed):
-        return events, failed.sequence
+        return events, failed.sequence, None
     at = _at_cause(events, failed.error)
     if at is None:
-        return events[:-1], failed.sequence - 1
+        return events[:-1], failed.sequence - 1, None
     begun = {event.promise_id: event for event in events[:at] if isinstance(event, InvokeScheduled)}
-    anew = {_promise_of(events[at])} | _failed_beside(events, at, begun)
+    cause = _promise_of(events[at])
+    anew = {cause} | _failed_beside(events, at, begun)
     past = [event for event in events[:at] if _promise_of(event) not in anew]
     brought = {
         event.promise_id for event in events[at:] if isinstance(event, InvokeCompleted) and isinstance(event.result, Ok)
     } & begun.keys()
     later = [event for event in events[at:] if isinstance(event, SignalDelivered) or _promise_of(event) in brought]
-    return past + later, at - 1
+    return past + later, at - 1, cause
 
 
 def _failed_beside(events: list[Event], at: int, begun: dict[str, InvokeScheduled]) -> set[str]:
@@ -134,7 +130,7 @@ def _failed_beside(events: list[Event], at: int, begun: dict[str, InvokeSchedule
         if isinstance(event, InvokeCompleted)
         and isinstance(event.result, Err)
         and event.promise_id in begun
-        and (event.result.error.kind == "user" or _may_repeat(begun[event.promise_id]))
+        and (event.result.error.kind == "user" or may_repeat(begun[event.promise_id]))
     }
 
 
@@ -172,17 +168,13 @@ def _promise_of(event: Event) -> str | None:
     return event.promise_id if isinstance(event, (*_ATTEMPTS, InvokeCompleted)) else None
 
 
-def _may_repeat(call: InvokeScheduled) -> bool:
-    return _settings(call.retry_policy).effects != "at_most_once"
-
-
 def _begun_anew(events: list[Event]) -> list[Event]:
     """Without the attempts of calls that are open; one that may not be repeated keeps the mark that it was begun."""
     ended = {event.promise_id for event in events if isinstance(event, InvokeCompleted)}
     anew = {
         event.promise_id
         for event in events
-        if isinstance(event, InvokeScheduled) and event.promise_id not in ended and _may_repeat(event)
+        if isinstance(event, InvokeScheduled) and event.promise_id not in ended and may_repeat(event)
     }
     return [event for event in events if not (isinstance(event, _ATTEMPTS) and event.promise_id in anew)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from contextvars import copy_context
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -22,13 +22,13 @@ from holdfast.models.own_context import InContext
 from holdfast.models.workflow.attempts import NOT_OWN, failure_kind, run_attempt, traced
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.definition import FunctionRegistry
+from holdfast.models.workflow.fork_once import BEGUN
 from holdfast.models.workflow.task import KIND, FailedAttempt, Task, TaskState
 from holdfast.models.workflow.transaction import Transaction, WrongStoreError
 from holdfast.store.effects import AdvanceExecution
 from holdfast.store.values import ExecutionClaim, Receipt
 
 BEAT_COMMIT_SECONDS = 1.0
-BEGUN: Final = "begun"  # the step of a row whose at-most-once attempt is recorded as begun
 
 _decode = msgspec.json.Decoder(TaskState).decode
 
