@@ -136,13 +136,16 @@ class Schedules:
 
     async def put(self, name: str, spec: ScheduleSpec) -> None:
         store = await self._connection.store()
-        next_at = spec.next_after(to_datetime(await store.now_us()))
-        for found in await store.schedules(name):
-            with contextlib.suppress(msgspec.DecodeError):  # one that cannot be read is replaced as a whole
-                old = _spec(found.spec)
-                if (old.cron, old.timezone) == (spec.cron, spec.timezone):
-                    next_at = found.next_at
-        await store.put_schedule(name, msgspec.json.encode(spec).decode(), next_at)
+        text, is_put = msgspec.json.encode(spec).decode(), False
+        while not is_put:  # a worker that moves it on meanwhile has started a tick, which is not to come again
+            next_at = spec.next_after(to_datetime(await store.now_us()))
+            seen = next(iter(await store.schedules(name)), None)
+            if seen is not None:
+                with contextlib.suppress(msgspec.DecodeError):  # one that cannot be read is replaced as a whole
+                    old = _spec(seen.spec)
+                    if (old.cron, old.timezone) == (spec.cron, spec.timezone):
+                        next_at = seen.next_at
+            is_put = await store.put_schedule(name, text, next_at, seen=seen)
 
     async def list(self) -> Sequence[Schedule]:
         return await (await self._connection.store()).schedules()
@@ -268,6 +271,7 @@ class Scheduler(Service):
             name=schedule.name,
             seen_next_at=schedule.next_at,
             seen_buffered_at=schedule.buffered_at,
+            seen_spec=schedule.spec,
             next_at=next_at,
             buffered_at=buffered,
             last_at=ticks[-1] if ticks else schedule.last_at,

@@ -148,8 +148,12 @@ class Store(FlowLedger, Watching, Protocol):
     async def definitions(self, name: str | None = None) -> list[Definition]:
         """All of them, or the versions of one, by name and version."""
 
-    async def put_schedule(self, name: str, spec: str, next_at: datetime) -> None:
-        """Create it, or change it; a paused one stays so."""
+    async def put_schedule(self, name: str, spec: str, next_at: datetime, *, seen: Schedule | None = None) -> bool:
+        """Create it, or change it from where it was `seen`; a paused one stays so.
+
+        False: it is not as it was seen (None: not there) any more, and nothing is written. A tick that was started
+        meanwhile is not to come again.
+        """
 
     async def schedules(self, name: str | None = None) -> list[Schedule]:
         """All of them, or the one of this name."""

@@ -25,6 +25,7 @@ class Tick(Struct, frozen=True, kw_only=True):
     name: str
     seen_next_at: datetime
     seen_buffered_at: datetime | None
+    seen_spec: str
     next_at: datetime
     buffered_at: datetime | None
     last_at: datetime | None

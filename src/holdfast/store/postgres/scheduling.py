@@ -14,9 +14,16 @@ from holdfast.store.values import NewExecution, Topic
 class Scheduling(Work):
     """The driver answers a write with what it did and the number of rows, as in `... 1`."""
 
-    async def put_schedule(self, name: str, spec: str, next_at: datetime) -> None:
+    async def put_schedule(self, name: str, spec: str, next_at: datetime, *, seen: Schedule | None = None) -> bool:
         async with self._connections.any("put a schedule") as connection:
-            await connection.execute(self._sql["schedule_put"], name, spec, next_at)
+            done: str
+            if seen is None:
+                done = await connection.execute(self._sql["schedule_create"], name, spec, next_at)
+            else:
+                done = await connection.execute(
+                    self._sql["schedule_change"], spec, next_at, name, seen.next_at, seen.spec
+                )
+        return done.endswith(" 1")
 
     async def schedules(self, name: str | None = None) -> list[Schedule]:
         async with self._connections.any("read schedules") as connection:
@@ -56,6 +63,7 @@ class Scheduling(Work):
                 moved.name,
                 moved.seen_next_at,
                 moved.seen_buffered_at,
+                moved.seen_spec,
             )
             is_first = done.endswith(" 1")
             if is_first and rows:

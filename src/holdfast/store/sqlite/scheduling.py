@@ -14,8 +14,11 @@ from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import NewExecution
 
 
-def put(tx: Tx, name: str, spec: str, next_at: datetime) -> None:
-    tx.db.execute(SQL["schedule_put"], (name, spec, to_us(next_at)))
+def put(tx: Tx, name: str, spec: str, next_at: datetime, seen: Schedule | None) -> bool:
+    if seen is None:
+        return tx.db.execute(SQL["schedule_create"], (name, spec, to_us(next_at))).rowcount > 0
+    values = (spec, to_us(next_at), name, to_us(seen.next_at), seen.spec)
+    return tx.db.execute(SQL["schedule_change"], values).rowcount > 0
 
 
 def schedules(db: sqlite3.Connection, name: str | None) -> list[Schedule]:
@@ -44,7 +47,7 @@ def delete(tx: Tx, name: str) -> bool:
 def tick(tx: Tx, moved: Tick, rows: Sequence[NewExecution]) -> bool:
     """Move it on and start, unless another worker was first."""
     next_at, buffered_at, last_at = to_us(moved.next_at), _us(moved.buffered_at), _us(moved.last_at)
-    seen = (moved.name, to_us(moved.seen_next_at), _us(moved.seen_buffered_at))
+    seen = (moved.name, to_us(moved.seen_next_at), _us(moved.seen_buffered_at), moved.seen_spec)
     if not tx.db.execute(SQL["schedule_tick"], (next_at, buffered_at, last_at, moved.last, *seen)).rowcount:
         return False
     inserting.insert(tx, rows)

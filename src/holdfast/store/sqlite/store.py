@@ -213,8 +213,8 @@ class SqliteStore(Flowing):
     async def definitions(self, name: str | None = None) -> list[Definition]:
         return await self._read(lambda db: defining.definitions(db, name))
 
-    async def put_schedule(self, name: str, spec: str, next_at: datetime) -> None:
-        await self._write("control", lambda tx: scheduling.put(tx, name, spec, next_at))
+    async def put_schedule(self, name: str, spec: str, next_at: datetime, *, seen: Schedule | None = None) -> bool:
+        return await self._write("control", lambda tx: scheduling.put(tx, name, spec, next_at, seen))
 
     async def schedules(self, name: str | None = None) -> list[Schedule]:
         return await self._read(lambda db: scheduling.schedules(db, name))

@@ -53,9 +53,11 @@ select name, version, kind, step, queue, priority, parameters from {schema}.defi
 where $1::text is null or name = $1
 order by name, version
 
--- name: schedule_put
-insert into {schema}.schedules (name, spec, next_at) values ($1, $2, $3)
-on conflict (name) do update set spec = excluded.spec, next_at = excluded.next_at
+-- name: schedule_create
+insert into {schema}.schedules (name, spec, next_at) values ($1, $2, $3) on conflict (name) do nothing
+
+-- name: schedule_change
+update {schema}.schedules set spec = $1, next_at = $2 where name = $3 and next_at = $4 and spec::text = $5
 
 -- name: schedule_list
 select name, spec, paused, next_at, buffered_at, last_at, last from {schema}.schedules
@@ -68,10 +70,10 @@ update {schema}.schedules set paused = $1 where name = $2
 -- name: schedule_delete
 delete from {schema}.schedules where name = $1
 
--- Only from where it was seen, and not while it is paused: of several workers one moves it on.
+-- Only from where it was seen, and not while it is paused: of several workers one moves it on, by what it says now.
 -- name: schedule_tick
 update {schema}.schedules set next_at = $1, buffered_at = $2, last_at = $3, last = $4
-where name = $5 and next_at = $6 and buffered_at is not distinct from $7 and not paused
+where name = $5 and next_at = $6 and buffered_at is not distinct from $7 and spec::text = $8 and not paused
 
 -- name: pick
 select * from {schema}.pick_1($1, $2, $3, $4, $5)
