@@ -312,7 +312,10 @@ async def test_nothing_is_written_where_the_folder_cannot_be_looked_into(
     await hand.insert(row("a"))
 
 
-async def test_what_is_retried_while_retention_looks_is_kept(stores: Stores, sqlite: SqliteStore, hand: Hand) -> None:
+@pytest.mark.parametrize("has_ended", [False, True], ids=["goes on", "has ended"])
+async def test_what_is_retried_while_retention_looks_is_kept(
+    stores: Stores, sqlite: SqliteStore, hand: Hand, has_ended: bool
+) -> None:
     """Its id and its key stand for the run that goes on."""
     claim = await hand.take(row("a"))
     await hand.apply(claim, fail())
@@ -320,8 +323,12 @@ async def test_what_is_retried_while_retention_looks_is_kept(stores: Stores, sql
     await hand.apply(await hand.take(), done())
     await stores.advance(60)
     rule = Retention(age_seconds=1)
-    found = await sqlite._read(lambda db: control.purgeable(db, stores.clock.now_us(), rule, 10))
+    now = stores.clock.now_us()
+    found = await sqlite._read(lambda db: control.purgeable(db, now, rule, 10))
     again = PromiseId.from_bytes(claim.promise).successor("retry").to_bytes()
     await sqlite.fork(row("a", promise=again), None, replaces=claim.promise)
-    assert await sqlite._write("purge", lambda tx: control.purge(tx, found)) == 1
+    if has_ended:
+        await hand.beat()
+        await hand.apply(await hand.take(), done())
+    assert await sqlite._write("purge", lambda tx: control.purge(tx, found, now, rule)) == 1
     assert await sqlite.get(claim.promise) is not None

@@ -134,9 +134,10 @@ def purgeable(db: sqlite3.Connection, now: int, rule: Retention, limit: int) -> 
     return [row for (row,) in found]
 
 
-def purge(tx: Tx, rows: Sequence[int]) -> int:
+def purge(tx: Tx, rows: Sequence[int], now: int, rule: Retention) -> int:
     """Delete ended executions with all that belongs to them; how many were still there."""
-    rows = [row for (row,) in tx.db.execute(SQL["purge_still"], (json_ids(rows),))]
+    still = tx.db.execute(SQL["purge_still"], (json_ids(rows), after(now, -rule.age_seconds)))
+    rows = [row for (row,) in still]
     inboxes.clear(tx, rows)
     ids = json_ids(rows)
     tx.db.execute(SQL["purge_transitions"], (ids,))

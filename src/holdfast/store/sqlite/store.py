@@ -321,7 +321,7 @@ class SqliteStore(Flowing):
     async def purge(self, rule: Retention, limit: int) -> int:
         now = self._clock.now_us()
         rows = await self._read(lambda db: control.purgeable(db, now, rule, limit))
-        return await self._write("purge", lambda tx: control.purge(tx, rows)) if rows else 0
+        return await self._write("purge", lambda tx: control.purge(tx, rows, now, rule)) if rows else 0
 
     # ------------------------------------------------------------------ queues
 

@@ -207,6 +207,14 @@ begin
         where n.promise = e.successor and (n.ended_at is null or n.ended_at > v_before))
     order by e.ended_at, e.id limit p_limit for update skip locked
   );
+  -- As a later statement: the first one has found no run in the place of one that was retried just before it had the lock.
+  v_ids := array(
+    select e.id from {schema}.executions e
+    where e.id = any (v_ids)
+      and not exists (
+        select from {schema}.executions n
+        where n.promise = e.successor and (n.ended_at is null or n.ended_at > v_before))
+  );
   delete from {schema}.signals where target_id = any (v_ids);
   delete from {schema}.signal_keys where target_id = any (v_ids);
   delete from {schema}.transitions where execution_id = any (v_ids);

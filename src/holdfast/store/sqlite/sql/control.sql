@@ -78,8 +78,10 @@ order by e.ended_at limit ?4;
 
 -- name: purge_still
 select e.id from executions e
-where e.id in (select value from json_each(?))
-  and not exists (select 1 from executions n where n.promise = e.successor and n.ended_at is null);
+where e.id in (select value from json_each(?1))
+  and not exists (
+    select 1 from executions n where n.promise = e.successor and (n.ended_at is null or n.ended_at > ?2)
+  );
 
 -- name: purge_executions
 delete from executions where id in (select value from json_each(?));
