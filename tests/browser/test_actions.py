@@ -124,7 +124,7 @@ def test_failed_run_is_retried_under_a_new_id(page: Page, bench: Bench) -> None:
     assert found not in page.url or "." in page.url
     expect(badge(page)).to_have_text("runnable")
     page.goto(f"{bench.url}/executions/{found}")
-    expect(page.locator(".alert").first).to_contain_text("It went on as another run")
+    expect(page.locator(".alert").first).to_contain_text("It was retried as another run")
 
 
 def test_fork_begins_with_the_past_up_to_an_event(page: Page, bench: Bench) -> None:

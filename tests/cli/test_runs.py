@@ -131,7 +131,12 @@ def test_a_failed_run_is_tried_again_and_a_good_one_forked(
     failed, good = desk.start("double", -1), desk.start("double", 3)
     again = parsed(holdfast("retry", failed, "--json"), answers.Started)
     shown = [line.split() for line in holdfast("show", failed).out.splitlines()]
-    assert ["went", "on", "as", again.label.removeprefix("double/")] in shown
+    short = again.label.removeprefix("double/")
+    assert ["retried", "as", f"{short},", "which", "is", "runnable"] in shown
+    told = holdfast("show", failed, "--json").json
+    assert (told["status"], told["successor"]) == ("failed", again.id)
+    assert told["newest"] == {"id": again.id, "label": again.label, "status": "runnable", "how": "retried"}
+    assert f"retried as {short}; " in holdfast("list", "--queue", desk.queue).out
     assert again.existing is msgspec.UNSET
     assert again.id.startswith(failed)
     paused = parsed(holdfast("pause", failed, "--json"), answers.Paused)  # what is done to it is done to the last run

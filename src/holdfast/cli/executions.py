@@ -17,9 +17,11 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal
 from holdfast.views import shapes
+from holdfast.views.finding import newest
 from holdfast.views.reading import LOOKED_AT
 
 CHILDREN_SHOWN = 20
+_HOW = {True: "retried as", False: "went on as"}  # by whether it failed
 LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "KEY", "NOTE")
 
 
@@ -80,18 +82,20 @@ def list_command(
 def show_command(call: Invocation, execution: str) -> None:
     """Show one execution: ID is its id, any prefix of it that fits no other, or its key."""
 
-    async def read(ledger: Ledger) -> tuple[ExecutionView, list[Signal], list[ExecutionView], datetime]:
+    async def read(
+        ledger: Ledger,
+    ) -> tuple[ExecutionView, list[Signal], list[ExecutionView], ExecutionView | None, datetime]:
         handle = await ledger.find(execution)
         view = await handle.describe()
         inbox = await ledger.store.inbox(view.promise)
         children = await ledger.store.children(view.promise)
-        return view, inbox, children, ledger.now
+        return view, inbox, children, await newest(ledger.store, view), ledger.now
 
-    view, inbox, children, now = call.run(read)
+    view, inbox, children, last, now = call.run(read)
     if call.as_json:
-        call.out.json(shapes.details(view, inbox, children))
+        call.out.json(shapes.details(view, inbox, children, last))
     else:
-        _print_details(call.out, view, inbox, children, now)
+        _print_details(call.out, view, inbox, children, last, now)
 
 
 # ---------------------------------------------------------------------- how they look
@@ -117,6 +121,8 @@ def execution_grid(views: Sequence[ExecutionView]) -> Grid:
 def _note(view: ExecutionView) -> Value:
     """What a person would ask next."""
     notes = []
+    if view.successor is not None:
+        notes.append(f"{_HOW[view.status is Status.FAILED]} {PromiseId.from_bytes(view.successor).short}")
     if view.paused and not view.status.is_terminal:
         notes.append("paused")
     if view.cancel_requested and not view.status.is_terminal:
@@ -131,10 +137,15 @@ def _note(view: ExecutionView) -> Value:
 
 
 def _print_details(
-    out: Output, view: ExecutionView, inbox: Sequence[Signal], children: Sequence[ExecutionView], now: datetime
+    out: Output,
+    view: ExecutionView,
+    inbox: Sequence[Signal],
+    children: Sequence[ExecutionView],
+    last: ExecutionView | None,
+    now: datetime,
 ) -> None:
     out.heading(shapes.label_of(view))
-    out.pairs(_facts(view), now=now)
+    out.pairs(_facts(view, last), now=now)
     if view.error is not None:
         record = decode_error(view.error)
         out.blank()
@@ -159,13 +170,15 @@ def _print_details(
             out.line(f"and {len(children) - CHILDREN_SHOWN} more: holdfast list --parent {shapes.id_of(view).short}")
 
 
-def _facts(view: ExecutionView) -> list[tuple[str, Value]]:
+def _facts(view: ExecutionView, last: ExecutionView | None) -> list[tuple[str, Value]]:
+    went_on = None if last is None else f"{shapes.id_of(last).short}, which is {last.status}"
     awaits = ", ".join(view.awaits) if view.awaits and view.status is Status.AWAITING_SIGNAL else None
     return [
         ("id", str(shapes.id_of(view))),
         ("key", view.idempotency_key),
         ("kind", f"{view.kind}, version {view.version}"),
         ("status", view.status),
+        (_HOW[view.status is Status.FAILED], went_on),
         ("paused", "yes" if view.paused else None),
         ("cancel requested", "yes" if view.cancel_requested and not view.status.is_terminal else None),
         ("step", shapes.step_of(view) or None),
@@ -174,7 +187,6 @@ def _facts(view: ExecutionView) -> list[tuple[str, Value]]:
         ("awaits", awaits),
         ("children pending", view.children_pending or None),
         ("parent", None if view.parent is None else PromiseId.from_bytes(view.parent).short),
-        ("went on as", None if view.successor is None else PromiseId.from_bytes(view.successor).short),
         ("queue", view.queue),
         ("priority", view.priority or None),
         ("partition key", view.partition_key),

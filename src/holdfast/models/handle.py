@@ -94,7 +94,10 @@ class Handle(Generic[ResultT]):
         return PromiseId.from_bytes(self._target)
 
     async def describe(self) -> ExecutionView:
-        """Everything the ledger says of it now."""
+        """Everything the ledger says of it now: of this very run. `successor` is set if it went on as another one.
+
+        A key names the first run: `app.handle(await handle.newest())` is what a retry made of it.
+        """
         promise = await self.resolve()
         view = await (await self._connection.store()).get(promise.to_bytes())
         if view is None:
@@ -113,7 +116,7 @@ class Handle(Generic[ResultT]):
         return PromiseId.from_bytes(promise)
 
     async def status(self) -> Status:
-        """Its status now."""
+        """The status of this very run now; `failed` stays so when it is retried, see `newest`."""
         return (await self.describe()).status
 
     # ------------------------------------------------------------------ results

@@ -2,6 +2,7 @@
 
 - `find`: the one that a text names.
 - `meant`: all that it can name; more than one is for a person to choose from.
+- `newest`: the run that stands for one that was retried, or went on as new. A key names the first.
 
 An id is a hash of name and key, so a key is found without an index: the ledger knows the names of its definitions.
 """
@@ -49,6 +50,14 @@ async def meant(store: Store, text: str, limit: int = 6) -> list[ExecutionView]:
         return found
     known = {view.promise for view in found}
     return found + [view for view in await _keyed(store, text.strip()) if view.promise not in known]
+
+
+async def newest(store: Store, view: ExecutionView) -> ExecutionView | None:
+    """The last of the runs that went on in its place; None where it is the last itself."""
+    found, last = view, None
+    while found.successor is not None and (following := await store.get(found.successor)) is not None:
+        found = last = following
+    return last
 
 
 async def _keyed(store: Store, text: str) -> list[ExecutionView]:

@@ -16,7 +16,7 @@ from holdfast.store.sampling import Sample
 from holdfast.store.values import ExecutionFilter, QueueStats
 from holdfast.store.watching import Tally
 from holdfast.views import shapes
-from holdfast.views.finding import find
+from holdfast.views.finding import find, newest
 
 PAGE_MAX = 1_000
 LOOKED_AT = 50_000  # rows for one page, of what no index finds: some hundredths of a second
@@ -61,7 +61,7 @@ async def execution(store: Store, text: str | PromiseId, *, children_most: int |
         found = await store.children(view.promise)
     else:
         found = (await store.browse(ExecutionFilter(parent=view.promise), children_most)).items[::-1]
-    return shapes.details(view, await store.inbox(view.promise), found)
+    return shapes.details(view, await store.inbox(view.promise), found, await newest(store, view))
 
 
 async def journal(store: Store, text: str | PromiseId) -> shapes.Journal:

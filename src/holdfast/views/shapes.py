@@ -61,6 +61,15 @@ class InboxSignal(Struct, frozen=True, kw_only=True):
     payload: Raw
 
 
+class Newest(Struct, frozen=True, kw_only=True):
+    """The run that stands for one that has ended: what its key and its result mean now."""
+
+    id: str
+    label: str
+    status: Status
+    how: Annotated[str, Meta(description="`retried`, or `continued` as new")]
+
+
 class Details(Summary, frozen=True, kw_only=True):
     """An execution with all that its row says, its inbox and its children."""
 
@@ -80,6 +89,7 @@ class Details(Summary, frozen=True, kw_only=True):
     journal_length: Annotated[int, Meta(description="How many events its journal holds")]
     published: Annotated[Raw | None, Meta(description="What a workflow shows of itself")]
     successor: Annotated[str | None, Meta(description="The id of the run that goes on in its place")]
+    newest: Annotated[Newest | None, Meta(description="The last of those, and how it stands; null where there is none")]
     inbox: list[InboxSignal]
     children: list[Summary]
 
@@ -293,7 +303,19 @@ def summary(view: ExecutionView) -> Summary:
     return Summary(**_summary_fields(view))  # type: ignore[arg-type]
 
 
-def details(view: ExecutionView, inbox: Sequence[values.Signal], children: Sequence[ExecutionView]) -> Details:
+def newest(view: ExecutionView, found: ExecutionView) -> Newest:
+    """`found` goes on in the place of `view`."""
+    how = "retried" if view.status is Status.FAILED else "continued"
+    return Newest(id=str(id_of(found)), label=label_of(found), status=found.status, how=how)
+
+
+def details(
+    view: ExecutionView,
+    inbox: Sequence[values.Signal],
+    children: Sequence[ExecutionView],
+    last: ExecutionView | None,
+) -> Details:
+    """`last` is the run that stands for it now, if it is another one."""
     return Details(
         **_summary_fields(view),  # type: ignore[arg-type]
         state=Raw(view.state),
@@ -312,6 +334,7 @@ def details(view: ExecutionView, inbox: Sequence[values.Signal], children: Seque
         journal_length=view.journal_length,
         published=_raw(view.published),
         successor=_id_text(view.successor),
+        newest=None if last is None else newest(view, last),
         inbox=[signal(found) for found in inbox],
         children=[summary(child) for child in children],
     )

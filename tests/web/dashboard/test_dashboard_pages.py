@@ -54,6 +54,21 @@ async def test_lists_show_what_the_ledger_holds(shop: Shop, pages: httpx.AsyncCl
         assert [wanted for wanted in texts if wanted not in text] == [], path
 
 
+async def test_a_key_that_names_a_failed_run_leads_to_its_last_retry(shop: Shop, pages: httpx.AsyncClient) -> None:
+    failed = await shop.broken.options(key="letter 17").start("no")
+    for _ in range(2):
+        await shop.work()
+        await failed.retry()
+    last = await failed.newest()
+    assert (await shop.app.handle(last).describe()).status == "runnable"
+    text = await shown(pages, f"/executions/{failed.id}")
+    assert f'It was retried as another run: <a href="/executions/{last}"' in text
+    assert f"{last.short}</a>, which is runnable" in text
+    newest = (await pages.get("/api/v1/executions/letter 17")).json()["newest"]
+    assert (newest["id"], newest["status"], newest["how"]) == (str(last), "runnable", "retried")
+    assert (await pages.get(f"/api/v1/executions/{last}")).json()["newest"] is None
+
+
 async def test_what_is_too_much_to_count_is_shown_about(
     shop: Shop, pages: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

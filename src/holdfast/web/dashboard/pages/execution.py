@@ -52,7 +52,7 @@ async def execution(page: Page) -> Response:
         return RedirectResponse(f"/executions/{found}", 307)
     # Ends of children travel through the inbox too; people mean what was sent.
     sent = [signal for signal in await page.store.inbox(view.promise) if signal.kind == SIGNAL]
-    item = shapes.details(view, sent[:SIGNALS_SHOWN], [])
+    item = shapes.details(view, sent[:SIGNALS_SHOWN], [], await finding.newest(page.store, view))
     events: list[Event] = []
     if view.journal_length:
         events = (await reading.journal(page.store, found)).events
@@ -86,8 +86,8 @@ async def execution(page: Page) -> Response:
         events_url=f"/api/v1/executions/{found}/events" if not view.status.is_terminal else "",
         live_words="ended" if view.status.is_terminal else "connecting",
         poll_seconds=0 if view.status.is_terminal else POLL_SECONDS,
-        successor=item.successor,
-        successor_short=item.successor and PromiseId.parse(item.successor).short,
+        newest=item.newest,
+        newest_short=item.newest and PromiseId.parse(item.newest.id).short,
         machine=machine,
         job=job,
         run=run,
