@@ -89,7 +89,15 @@ class ExecutionFailedError(ExecutionEndedError):
 
 
 class ExecutionCancelledError(ExecutionEndedError):
-    """The execution whose result was asked for was cancelled."""
+    """The execution whose result was asked for was cancelled; `reason` is what `cancel` was given, if anything."""
+
+    def __init__(self, message: str, record: ErrorRecord | None = None, reason: str | None = None) -> None:
+        super().__init__(message, record)
+        self.reason = reason
+
+    @classmethod
+    def of(cls, label: str, reason: str | None) -> ExecutionCancelledError:
+        return cls(f"{label} was cancelled" if reason is None else f"{label} was cancelled: {reason}", None, reason)
 
 
 class ExecutionStrandedError(ExecutionEndedError):
@@ -198,6 +206,12 @@ class TaskTimedOut(TaskFailed):
 
 class TaskCancelled(TaskFailed):
     """The call was cancelled before it had a result."""
+
+    @property
+    def reason(self) -> str | None:
+        """What the cancel of a call with an execution of its own was given, if anything."""
+        found = self.record.fields.get("reason")
+        return found if isinstance(found, str) else None
 
 
 class Uncertain(TaskFailed):

@@ -20,7 +20,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.engine.service import Service
 from holdfast.store.base import ARMED_SECONDS, LATE_LOOK_SECONDS, Ear, Store
-from holdfast.store.values import Topic
+from holdfast.store.values import EndOf, Topic
 
 FIRST_POLL_SECONDS = 0.05
 LAST_POLL_SECONDS = 1.0
@@ -39,6 +39,7 @@ class Ending(Struct, frozen=True, gc=False):
     status: Status | None
     result: str | None = None
     error: str | None = None
+    cancel_reason: str | None = None
 
 
 class Crowd:
@@ -94,7 +95,7 @@ class Results(Service):
             if not found:
                 return None
             if found[0].successor is None:
-                return Ending(found[0].status, found[0].result, found[0].error)
+                return _ending(found[0])
             promise = found[0].successor
 
     async def wait_all(self, promises: Sequence[bytes], *, until_failure: bool) -> dict[bytes, Ending]:
@@ -147,7 +148,10 @@ class Results(Service):
         self._told_at = monotonic()
         if self._followed and promise in self._followed.values():
             self._ask_all()
-        if promise in self._waiters and promise not in self._followed:
+        if status is Status.CANCELLED:  # only the ledger knows why
+            if promise in self._waiters:
+                self._ask_all()
+        elif promise in self._waiters and promise not in self._followed:
             # A failed run may have been retried; then only the ledger knows what it is now.
             self._settle(promise, Ending(status, result, error))
 
@@ -180,7 +184,7 @@ class Results(Service):
                 self._followed[promise] = end.successor
                 moved = True
             else:
-                self._settle(promise, Ending(end.status, end.result, end.error))
+                self._settle(promise, _ending(end))
                 settled += 1
         if moved or (is_crowd and settled >= CROWD_HEAD):  # where so many have ended there are more
             return 0.0
@@ -283,6 +287,10 @@ class Results(Service):
                 waiter.tell(promise, ending)
             elif not waiter.done():
                 waiter.set_result(ending)
+
+
+def _ending(end: EndOf) -> Ending:
+    return Ending(end.status, end.result, end.error, end.cancel_reason if end.status is Status.CANCELLED else None)
 
 
 def _fail(waiters: Sequence[asyncio.Future[Ending] | Crowd], error: Exception) -> None:

@@ -167,7 +167,7 @@ class Handle(Generic[ResultT]):
         if ending.status is Status.FAILED:
             return ExecutionFailedError(f"{self.label} failed: {record or 'no reason was given'}", record)
         if ending.status is Status.CANCELLED:
-            return ExecutionCancelledError(f"{self.label} was cancelled")
+            return ExecutionCancelledError.of(self.label, ending.cancel_reason)
         return ExecutionStrandedError(
             f"{self.label} is stranded: {record}. Nothing is lost; mend the cause, then resume it", record
         )
@@ -194,8 +194,8 @@ class Handle(Generic[ResultT]):
 
         `cascade` takes all its descendants along. A workflow is asked, and cleans up first; `force` ends what nobody
         works on as it stands, without: for a run that is stranded, or was moved elsewhere. An execution that has ended
-        stays as it is. The first `reason` is kept, and reaches the body as the text of `Cancelled`. The status it has
-        now.
+        stays as it is. The first `reason` is kept, and reaches the body as the text of `Cancelled`, and whoever waits
+        for the result as `reason` of the error. The status it has now.
         """
         if reason is not None and (not is_text(reason) or not reason or len(reason) > REASON_MAX_CHARS):
             raise InvalidArgumentError(f"a reason has 1 to {REASON_MAX_CHARS} characters, not {reason!r:.100}")

@@ -106,6 +106,7 @@ class ChildEnd(Struct, frozen=True, gc=False):
     result: Raw
     error: Raw
     state: Raw  # of a task: its attempts
+    reason: str | None = None  # of its cancel
 
 
 class NewSignal(Struct, frozen=True, gc=False):
@@ -331,6 +332,7 @@ class EndOf(Struct, frozen=True, gc=False):
     result: str | None = None
     error: str | None = None
     successor: bytes | None = None  # the run that goes on in its place
+    cancel_reason: str | None = None
 
 
 class Transition(Struct, frozen=True, kw_only=True):

@@ -90,7 +90,7 @@ class Attempts(Delivery):
             except Exception as error:  # of a condition
                 return failed(self._flow.graph, node, error)
         if child.status is Status.CANCELLED:
-            return failed(self._flow.graph, node, ExecutionCancelledError(f"{label} was cancelled"))
+            return failed(self._flow.graph, node, ExecutionCancelledError.of(label, child.cancel_reason))
         record = None if child.error is None else decode_error(child.error)
         return failed(self._flow.graph, node, ExecutionFailedError(f"{label} failed: {record}", record))
 

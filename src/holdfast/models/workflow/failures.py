@@ -30,6 +30,14 @@ def failure_of(error: BaseException, kind: FailureKind = "user") -> Failure:
     return failure_of_record(record_error(error, kind=kind))
 
 
+def cancelled(call: str, reason: str | None) -> Failure:
+    """Of a call whose execution was cancelled."""
+    if reason is None:
+        return Failure("cancelled", "Cancelled", f"{call} was cancelled")
+    fields = Raw(_encode(_Fields(fields={"reason": reason})))
+    return Failure("cancelled", "Cancelled", f"{call} was cancelled: {reason}", fields)
+
+
 def failure_of_record(record: ErrorRecord) -> Failure:
     kind: FailureKind = record.kind if record.kind in _KINDS else "user"  # type: ignore[assignment]
     fields = Raw(_encode(_Fields(record.args, record.fields, record.causes or UNSET)))

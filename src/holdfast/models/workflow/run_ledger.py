@@ -11,12 +11,12 @@ from msgspec import Raw
 
 from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.journal.book import NONE
-from holdfast.core.journal.events import Err, Failure, Ok
+from holdfast.core.journal.events import Err, Ok
 from holdfast.core.journal.stamp import stamp_at
 from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.runner import Engine
 from holdfast.models.workflow.definition import Workflow
-from holdfast.models.workflow.failures import failure_of_text
+from holdfast.models.workflow.failures import cancelled, failure_of_text
 from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.task import Task, TaskState
@@ -236,7 +236,7 @@ class RunLedger:
         elif end.status is Status.FAILED:
             session.completed(call, Err(failure_of_text(bytes(end.error))))
         else:
-            session.completed(call, Err(Failure("cancelled", "Cancelled", f"{call.function_name} was cancelled")))
+            session.completed(call, Err(cancelled(call.function_name, end.reason)))
 
     # ------------------------------------------------------------------ small things
 

@@ -43,8 +43,8 @@ def endings(db: Db, promises: Sequence[bytes]) -> list[EndOf]:
     for first in range(0, len(promises), _ASKED_AT_ONCE):
         asked = promises[first : first + _ASKED_AT_ONCE]
         statement = SQL["endings"].replace("(?)", ", ".join(["(?)"] * len(asked)))
-        for promise, status, result, error, successor in db.execute(statement, asked):
-            found.append(EndOf(promise, None if status is None else STATUS[status], result, error, successor))
+        for promise, status, *rest in db.execute(statement, asked):
+            found.append(EndOf(promise, None if status is None else STATUS[status], *rest))
     return found
 
 

@@ -46,7 +46,9 @@ begin
     select p.id, 'child', encode({schema}.origin_1(c.promise), 'hex'),
       ('{"status":"' || c.status || '","result":' || coalesce(c.result::text, 'null') || ',"error":'
         || coalesce(c.error::text, 'null') || ',"state":'
-        || case when c.kind = 'task' then c.state::text else 'null' end || '}')::json,
+        || case when c.kind = 'task' then c.state::text else 'null' end
+        || case when c.status = 'cancelled' and c.cancel_reason is not null
+                then ',"reason":' || to_json(c.cancel_reason) else '' end || '}')::json,
       'c:' || encode({schema}.origin_1(c.promise), 'hex'), p_now
     from unnest(p_children) with ordinality x(id, ord)
     join {schema}.executions c on c.id = x.id join {schema}.executions p on p.id = coalesce(c.parent_id, 0)

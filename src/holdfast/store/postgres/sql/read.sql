@@ -9,7 +9,7 @@ id, promise, kind, name, version, step, status::text, state, result, error, queu
 select {view} from {schema}.executions where promise = any ($1::bytea[])
 
 -- name: endings
-select a.promise, e.status::text, e.result, e.error, e.successor
+select a.promise, e.status::text, e.result, e.error, e.successor, e.cancel_reason
 from unnest($1::bytea[]) a(promise) left join {schema}.executions e on e.promise = a.promise
 where e.id is null or e.ended_at is not null or e.status = 'stranded' or e.successor is not null
 

@@ -145,7 +145,8 @@ select p.id, 'child',
          then substr(c.promise, 1, length(c.promise) - 12) else c.promise end
   )),
   '{"status":"' || c.status || '","result":' || coalesce(c.result, 'null') || ',"error":' || coalesce(c.error, 'null')
-    || ',"state":' || case when c.kind = 'task' then c.state else 'null' end || '}',
+    || ',"state":' || case when c.kind = 'task' then c.state else 'null' end
+    || case when c.status = 'cancelled' then ',"reason":' || json_quote(c.cancel_reason) else '' end || '}',
   ?
 from executions c join executions p on p.id = c.parent_id
 where c.id = ? and p.ended_at is null;

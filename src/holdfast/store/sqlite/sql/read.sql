@@ -10,7 +10,7 @@ from executions e where e.promise = ?;
 -- Asked with as many promises as there are; of those that live it says nothing.
 -- name: endings
 with asked(promise) as (values (?))
-select a.promise, e.status, e.result, e.error, e.successor
+select a.promise, e.status, e.result, e.error, e.successor, e.cancel_reason
 from asked a left join executions e on e.promise = a.promise
 where e.id is null or e.ended_at is not null or e.status = 'stranded' or e.successor is not null;
 
