@@ -38,7 +38,12 @@ class Meters:
         )
         self._picked = Counter("holdfast_picked", "Executions that were leased", registry=where)
         self._steps = Counter("holdfast_steps", "Committed steps", ["kind", "name"], registry=where)
-        self._ended = Counter("holdfast_ended", "Executions that ended", ["kind", "name", "status"], registry=where)
+        self._ended = Counter(
+            "holdfast_ended",
+            "Executions whose end a worker of this process wrote; a cancel of what nobody works on ends it without one",
+            ["kind", "name", "status"],
+            registry=where,
+        )
         self._retries = Counter(
             "holdfast_retries", "Steps and tasks to be tried again", ["kind", "name"], registry=where
         )

@@ -39,7 +39,7 @@ class _Snapshot:
         executions = GaugeMetricFamily(
             "holdfast_executions",
             f"Executions by status, each up to {COUNT_BOUND}, done and cancelled among the newest {COUNT_BOUND} "
-            "ends: a floor where holdfast_executions_capped is 1. Totals: holdfast_ended_total of the workers",
+            "ends: a floor where holdfast_executions_capped is 1. Of workers in all: their holdfast_ended_total",
             labels=["status"],
         )
         capped = GaugeMetricFamily(
