@@ -178,6 +178,18 @@ def test_other_mistakes(flow: Flow, reason: str) -> None:
         OTHERS[reason](flow, first)
 
 
+def test_flows_that_start_each_other_without_a_condition_are_refused() -> None:
+    app = App("loops", store="unused.db")
+    flows = [app.flow(name) for name in ("one", "two", "three")]
+    firsts = [number(flow, "first") for flow in flows]
+    for at in (0, 1):
+        flows[at].subflow(flows[at + 1], after=firsts[at])
+    with pytest.raises(DefinitionError, match="three would start itself without end, by way of one"):
+        flows[2].subflow(flows[0], after=firsts[2])
+    flows[2].subflow(flows[0], after=firsts[2], when=bool)
+    flows[2].subflow(flows[1], after=firsts[2], name="again", when=bool)
+
+
 def test_one_completion_task_a_flow(flow: Flow) -> None:
     async def done(job: Any) -> None: ...
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast import App, ErrorRecord, Flow, FlowJob, PromiseId, Status
 from holdfast.core.errors import ExecutionFailedError
 from holdfast.engine.settings import WorkerSettings
+from holdfast.models.flow import attempts
 from holdfast.models.flow.audit import audit_flows
 from holdfast.models.flow.reading import read_job
 from holdfast.store.values import ExecutionFilter, ExecutionView
@@ -124,6 +125,32 @@ async def test_a_crash_at_any_commit_of_a_cancel_reaches_the_sub_flow(stores: St
     report = await crash_everywhere(app, scenario, stores=stores, settings=WorkerSettings(), points=points)
     assert report.died_at["flush.after"] == report.reached["flush.after"]
     assert report.died_at["cancel.after"] == report.reached["cancel.after"] == 2
+
+
+async def test_flows_that_start_each_other_without_end_fail_at_some_depth(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "DEPTH_MOST", 3)  # of 64
+    ping, pong = rig.app.flow("ping"), rig.app.flow("pong")
+
+    @ping.activity
+    async def begin(n: int) -> int:
+        return n + 1
+
+    @pong.activity(name="begin")
+    async def begin_too(n: int) -> int:
+        return n + 1
+
+    ping.subflow(pong, after=begin, when=lambda n: True)
+    pong.subflow(ping, after=begin_too, when=lambda n: True)
+    handle = await ping.start(0)
+    await rig.run()
+    with pytest.raises(ExecutionFailedError, match="would start a job below 3 others"):
+        await handle.result(timeout=0)
+    found = await (await rig.store()).browse(ExecutionFilter(kind="flow"), 10, None)
+    assert sorted(view.name for view in found.items) == ["ping", "ping", "pong", "pong"]
+    assert {view.status for view in found.items} == {Status.FAILED}
+    assert await audit_flows(await rig.store()) == []
 
 
 async def test_a_flow_that_ends_in_itself_can_be_started(rig: Rig) -> None:

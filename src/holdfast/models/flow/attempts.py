@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from msgspec import Raw
 
 from holdfast.core.codec import decode_error, encode_error
-from holdfast.core.errors import ExecutionCancelledError, ExecutionFailedError
+from holdfast.core.errors import CallNotAllowedError, ExecutionCancelledError, ExecutionFailedError
 from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.status import Status
 from holdfast.models.flow.activity import NodeKind
 from holdfast.models.flow.delivery import Delivery
 from holdfast.models.flow.flow import Flow
+from holdfast.models.flow.message import depth_of
 from holdfast.models.flow.outcome import Outcome, failed, succeeded
 from holdfast.models.flow.work import arguments, current_of, retry_delay, run_once
 from holdfast.models.workflow.current import Current
 from holdfast.store.effects import AdvanceExecution, SpawnExecutions
 from holdfast.store.flows import WORK
+
+DEPTH_MOST: Final = 64
 
 
 class Attempts(Delivery):
@@ -78,6 +83,19 @@ class Attempts(Delivery):
         store, claim = self._engine.store, self._claim
         if found := await store.children(claim.promise, claim.barrier_round):
             await store.cancel([child.promise for child in found])
+
+    @property
+    def _is_too_deep(self) -> bool:
+        return self._node.kind is NodeKind.SUBFLOW and depth_of(self._job) >= DEPTH_MOST
+
+    def _refused(self) -> Outcome:
+        """Of a sub-flow that would be one too many: flows that start each other are a loop."""
+        node = self._node
+        error = CallNotAllowedError(
+            f"{node.label} would start a job below {DEPTH_MOST} others; sub-flows this deep are a loop: give `when`, "
+            "which is False at some time"
+        )
+        return failed(self._flow.graph, node, error)
 
     async def _child_outcome(self) -> Outcome:
         """How the job of a sub-flow ended."""

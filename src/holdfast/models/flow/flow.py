@@ -201,9 +201,10 @@ class Flow:
         if not flow.graph.entries or len(flow.signature.names) != 1:
             raise DefinitionError(f"{flow.name} cannot be a sub-flow: it must have an entry, with one parameter")
         check_condition(self.name, when, "the sub-flow")
-        if flow is self and when is None and self.graph.is_certain(self._own(after)):
+        if when is None and self.graph.is_certain(self._own(after)) and flow._always_starts(self):
+            through = "" if flow is self else f", by way of {flow.name}"
             raise DefinitionError(
-                f"{self.name} would start itself without end; give `when`, which is False at some time"
+                f"{self.name} would start itself without end{through}; give `when`, which is False at some time"
             )
         made: Activity[..., Any] = Activity(
             check_name(name or flow.name),
@@ -215,6 +216,13 @@ class Flow:
         )
         self._add(make_node(self, made))
         return made
+
+    def _always_starts(self, other: Flow) -> bool:
+        """Whether each of its jobs leads to one of `other`. No flow can be added that leads back to itself so."""
+        return self is other or any(
+            node.subflow is not None and self.graph.is_certain(node) and node.subflow._always_starts(other)
+            for node in self.graph.nodes.values()
+        )
 
     def repeat(self, *, after: Activity[..., A], to: Activity[..., Any], when: Callable[[A], bool]) -> None:
         """Make a cycle: while `when` holds of what `after` answered, `to` runs again with it, in a new iteration."""

@@ -12,13 +12,14 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.collation import Dimension, Guid, response_guid
-from holdfast.core.identity import PATH_NUMBER_BYTES
+from holdfast.core.identity import PATH_NUMBER_BYTES, ROOT_BYTES
 from holdfast.models.flow.activity import Activity
 from holdfast.store.base import handler_of
 from holdfast.store.flows import CLOSE, LEG1, MESSAGE, WORK
 from holdfast.store.values import NewExecution
 
 GUID_PATH_BYTES: Final = 4 * PATH_NUMBER_BYTES
+SUBFLOW_PATH_BYTES: Final = GUID_PATH_BYTES + PATH_NUMBER_BYTES  # that the id of a sub-flow's job has more than its own
 _NOTHING: Final = Raw(b"")
 _PATH_MASK: Final = int.from_bytes(b"\x7f\xff\xff\xff" * 4, "big")  # no number of it can mark a successor
 
@@ -67,6 +68,11 @@ def message_promise(job: bytes, guid: bytes) -> bytes:
 
 def job_of(promise: bytes) -> bytes:
     return promise[:-GUID_PATH_BYTES]
+
+
+def depth_of(job: bytes) -> int:
+    """How many jobs led to this one, each by a sub-flow."""
+    return (len(job) - ROOT_BYTES) // SUBFLOW_PATH_BYTES
 
 
 def message_handler(flow: str, version: int) -> int:

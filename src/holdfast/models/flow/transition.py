@@ -130,7 +130,7 @@ class Transition(Steps):
                     raise LookAgain
                 if self._is_cancelled:
                     return self._leg1()
-                if self._node.is_waiting and self._answered is None:
+                if self._node.is_waiting and self._answered is None and not self._is_too_deep:
                     await self._wait(LEG1_DONE.weight)
                 else:
                     await self._commit(stay(WORK), add=LEG1_DONE.weight)
@@ -162,6 +162,8 @@ class Transition(Steps):
             outcome = ABANDONED
         elif self._answered is not None:  # its response was there before its Leg1 (ruling A5)
             outcome = self._answered
+        elif self._is_too_deep:
+            outcome = self._refused()
         elif node.kind is NodeKind.SUBFLOW:
             if not claim.children_ready:
                 await self._wait()
