@@ -118,6 +118,29 @@ async def test_an_event_whose_hook_fails_is_told_again_and_at_last_given_up(
     assert "given up after 3 attempts" in caplog.text
 
 
+async def test_other_workers_do_not_begin_anew_while_a_hook_pauses(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[str] = []
+
+    async def broken(event: HookEvent) -> None:
+        tried.append(event.id)
+        raise RuntimeError("not today")
+
+    hook = function_hook("failed", broken, "h")
+    first, second = [shop.runner(type(hook)(hook.name, hook.events, hook.deliver, 8)) for _ in range(2)]
+    await first.run_once()
+    await shop.fail()
+    paused = 0.0
+    while "given up" not in caplog.text:
+        pause = await first.run_once()
+        paused += pause if tried and pause else 0
+        await shop.stores.advance(pause or 0)
+        assert await second.run_once() == LEASE_SECONDS / 2  # the place is held
+    assert len(tried) == 8
+    assert paused >= sum(2**n for n in range(7))
+
+
 async def test_failures_of_an_event_that_another_worker_dealt_with_count_for_no_other(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:

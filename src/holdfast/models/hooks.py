@@ -3,8 +3,9 @@
 What is promised: each event is handed to each hook at least once, in the order of time, by one worker at a time. It is
 derived from the ledger's feed of ends (`store.watching`), and how far a hook has come is in the ledger too: so it goes
 on where it was after a crash, and nothing is done where the end is committed. A hook that keeps failing is tried
-`attempts` times with growing pauses, then the event is passed over, loudly. What was stranded and resumed before a
-hook came to it is not told.
+`attempts` times with growing pauses, then the event is passed over, loudly; who counts keeps its place in the feed
+through the pauses, so only one that takes over from a worker that is gone begins to count anew. What was stranded and
+resumed before a hook came to it is not told.
 
 Whoever gets an event twice can tell: `HookEvent.delivery` is the same.
 """
@@ -39,7 +40,7 @@ OCCASIONS: Final[tuple[Occasion, ...]] = get_args(Occasion)
 LEASE_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 1.0
 PAGE: Final = 100
-ATTEMPTS: Final = 12
+ATTEMPTS: Final = 26  # about an hour and a half
 PAUSE_MOST_SECONDS: Final = 300.0
 
 
@@ -133,6 +134,7 @@ class HookRunner(Service):
         self._renew_at = 0.0
         self._failures = 0
         self._failing = ""  # the delivery that these are of: another worker may have dealt with it since
+        self._pause_left = 0.0  # until the next attempt, in seconds
         hears_strandings = "stranded" in hook.events or "dead_lettered" in hook.events
         self._statuses = (*((Status.FAILED,) if "failed" in hook.events else ()),) + (
             (Status.STRANDED,) if hears_strandings else ()
@@ -143,17 +145,26 @@ class HookRunner(Service):
         if not await self._has_place():
             return LEASE_SECONDS / 2
         assert self._position is not None
+        if self._pause_left:
+            return self._pause() if await self._move(self._position) else 0
         feed = await store.ends(self._position, PAGE, self._statuses)
         if feed.items and not await self._move(self._position):  # still ours? what is told twice is told twice rarely
             return 0
         for item in feed.items:
             if occasion_of(item) in self._hook.events and not await self._deliver(event_of(item)):
-                return min(PAUSE_MOST_SECONDS, 0.5 * float(2**self._failures))
+                self._pause_left = min(PAUSE_MOST_SECONDS, 0.5 * float(2**self._failures))
+                return self._pause()
             if not await self._move(item.position):
                 return 0
         if feed.position != self._position and not await self._move(feed.position):
             return 0
         return 0 if feed.more else POLL_SECONDS
+
+    def _pause(self) -> float:
+        """The next part of the pause: no longer than the place is kept without being renewed."""
+        part = min(self._pause_left, LEASE_SECONDS / 3)
+        self._pause_left -= part
+        return part
 
     async def stop(self) -> None:
         await super().stop()
@@ -178,6 +189,7 @@ class HookRunner(Service):
         store = await self._connection.store()
         if not await store.move_place(self._hook.name, self._owner, LEASE_SECONDS, position):
             self._position = None  # another worker has it; what it tells again is told twice, never not at all
+            self._pause_left = 0.0
             return False
         self._position = position
         self._renew_at = asyncio.get_running_loop().time() + LEASE_SECONDS / 3
