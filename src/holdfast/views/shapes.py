@@ -46,6 +46,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     paused: bool
     cancel_requested: bool
     parent: Annotated[str | None, Meta(description="The id of the execution that started it")]
+    successor: Annotated[str | None, Meta(description="The id of the run that goes on in its place")]
     error: Annotated[Raw | None, Meta(description="The last recorded one: `type`, `message` and more; or null")]
     attributes: Annotated[Raw, Meta(description="A flat object of what it can be searched by")]
     inserted_at: datetime
@@ -88,7 +89,6 @@ class Details(Summary, frozen=True, kw_only=True):
     deadline_at: datetime | None
     journal_length: Annotated[int, Meta(description="How many events its journal holds")]
     published: Annotated[Raw | None, Meta(description="What a workflow shows of itself")]
-    successor: Annotated[str | None, Meta(description="The id of the run that goes on in its place")]
     newest: Annotated[Newest | None, Meta(description="The last of those, and how it stands; null where there is none")]
     inbox: list[InboxSignal]
     children: list[Summary]
@@ -290,6 +290,7 @@ def _summary_fields(view: ExecutionView) -> dict[str, object]:
         "paused": view.paused,
         "cancel_requested": view.cancel_requested,
         "parent": _id_text(view.parent),
+        "successor": _id_text(view.successor),
         "error": _raw(view.error),
         "attributes": _raw(view.attributes) or _EMPTY,
         "inserted_at": view.inserted_at,
@@ -333,7 +334,6 @@ def details(
         deadline_at=view.deadline_at,
         journal_length=view.journal_length,
         published=_raw(view.published),
-        successor=_id_text(view.successor),
         newest=None if last is None else newest(view, last),
         inbox=[signal(found) for found in inbox],
         children=[summary(child) for child in children],

@@ -64,6 +64,9 @@ async def test_a_key_that_names_a_failed_run_leads_to_its_last_retry(shop: Shop,
     text = await shown(pages, f"/executions/{failed.id}")
     assert f'It was retried as another run: <a href="/executions/{last}"' in text
     assert f"{last.short}</a>, which is runnable" in text
+    went_on = f'<a href="/executions/{last}">was retried</a>'
+    for path in ("/dead-letters", "/executions?status=failed", "/"):
+        assert went_on in await shown(pages, path), path
     newest = (await pages.get("/api/v1/executions/letter 17")).json()["newest"]
     assert (newest["id"], newest["status"], newest["how"]) == (str(last), "runnable", "retried")
     assert (await pages.get(f"/api/v1/executions/{last}")).json()["newest"] is None
