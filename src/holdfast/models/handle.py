@@ -94,7 +94,7 @@ class Handle(Generic[ResultT]):
         return PromiseId.from_bytes(self._target)
 
     async def describe(self) -> ExecutionView:
-        """Everything the ledger says of it now: of this very run. `successor` is set if it went on as another one.
+        """Everything the ledger says now of this very run; `successor` is set if it went on as another one.
 
         A key names the first run: `app.handle(await handle.newest())` is what a retry made of it.
         """
@@ -107,17 +107,28 @@ class Handle(Generic[ResultT]):
 
     async def newest(self) -> PromiseId:
         """The run that it is now: itself, unless it went on as another one (`continue_as_new`, `retry`)."""
+        promise, _ = await self._find_newest()
+        return PromiseId.from_bytes(promise)
+
+    async def _find_newest(self) -> tuple[bytes, ExecutionView | None]:
         promise = (await self.resolve()).to_bytes()
         store = await self._connection.store()
         view = await store.get(promise)
         while view is not None and view.successor is not None:
             promise = view.successor
             view = await store.get(promise)
-        return PromiseId.from_bytes(promise)
+        return promise, view
+
+    async def _newest_view(self) -> ExecutionView:
+        _, view = await self._find_newest()
+        if view is None:
+            raise self._unknown()
+        self._name = view.name
+        return view
 
     async def status(self) -> Status:
-        """The status of this very run now; `failed` stays so when it is retried, see `newest`."""
-        return (await self.describe()).status
+        """Its status now; of the newest run, where it went on as another one, as `result` waits for that."""
+        return (await self._newest_view()).status
 
     # ------------------------------------------------------------------ results
 
@@ -285,16 +296,12 @@ class Handle(Generic[ResultT]):
 
     async def published(self) -> dict[str, Any]:
         """What the workflow shows of itself with `ctx.publish`, as of its last commit."""
-        store = await self._connection.store()
-        view = await store.get((await self.newest()).to_bytes())
-        if view is None:
-            raise self._unknown()
-        shown: dict[str, Any] = codec_for(Any).decode(view.published or "{}")
+        shown: dict[str, Any] = codec_for(Any).decode((await self._newest_view()).published or "{}")
         return shown
 
     async def error(self) -> ErrorRecord | None:
-        """The last error that was recorded."""
-        text = (await self.describe()).error
+        """The last error that was recorded; of the newest run, as `status`."""
+        text = (await self._newest_view()).error
         return None if text is None else decode_error(text)
 
     def _late(self, timeout: Duration) -> TimeoutError:

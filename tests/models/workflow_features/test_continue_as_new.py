@@ -47,6 +47,28 @@ async def test_a_waiter_of_this_process_follows(rig: Rig) -> None:
         assert await handle.result(timeout=20) == "done"
 
 
+async def test_the_status_is_that_of_the_run_that_lives(rig: Rig) -> None:
+    @rig.app.workflow
+    async def turns(ctx: Context, turn: int) -> int:
+        if turn == 2:
+            raise ValueError("no third turn")
+        await ctx.signal("go")
+        ctx.continue_as_new(turn + 1)
+
+    handle = await turns.options(key="k").start(0)
+    await handle.signal("go")
+    await rig.run()
+    named = rig.app.handle(turns.name, key="k")
+    assert (await handle.describe()).status is Status.DONE
+    assert await named.status() is await handle.status() is Status.AWAITING_PROMISE
+    await handle.signal("go")
+    await rig.run()
+    assert await named.status() is Status.FAILED
+    record = await named.error()
+    assert record is not None
+    assert record.message == "no third turn"
+
+
 async def test_a_parent_gets_the_result_of_the_last_run_of_its_child(rig: Rig) -> None:
     @rig.app.workflow
     async def child(ctx: Context, number: int) -> int:
