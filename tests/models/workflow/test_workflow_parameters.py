@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast import App, Context, RetryPolicy, resource
 from holdfast.core.errors import DefinitionError, InvalidArgumentError
 from tests.models.workflow.kit import Rig
+
+if TYPE_CHECKING:
+    import asyncpg
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -128,3 +131,22 @@ def with_pool(number: int, pool: Pool = resource()) -> int:  # noqa: B008
 def test_a_process_has_no_resources_of_its_worker() -> None:
     with pytest.raises(DefinitionError, match="in another process, where"):
         App("refused", store="unused.db").task(executor="process")(with_pool)
+
+
+def test_what_stands_before_the_input_is_annotated_for_type_checkers_alone() -> None:
+    """asyncpg's connection is a generic class to type checkers, and none when it runs."""
+    app = App("checked", store="unused.db")
+
+    @app.transaction
+    async def book(connection: asyncpg.Connection[Any], number: int) -> str:
+        return str(number)
+
+    @app.flow("booking").activity(transaction=True)
+    async def enter(connection: asyncpg.Connection[Any], number: int) -> str:
+        return str(number)
+
+    assert book.signature.annotations == {"number": int}
+    with pytest.raises(DefinitionError, match=r"annotations of bad cannot be read.*import the names"):
+
+        @app.task(name="bad")
+        async def bad(connection: asyncpg.Connection[Any]) -> None: ...

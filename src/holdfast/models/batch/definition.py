@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import typing
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -106,7 +105,7 @@ class Batch(Generic[T, R]):
                 f"the batch {self.name} must take one parameter, the item, besides resources; it takes "
                 f"{', '.join(self.signature.names) or 'none'}"
             )
-        self.annotation = typing.get_type_hints(function, include_extras=True).get(self.signature.names[0], Any)
+        (self.annotation,) = self.signature.annotations.values()
         self.codec: Codec[Any] = codec_for(self.annotation)
         self.list_codec: Codec[Any] = codec_for(list[self.annotation])  # type: ignore[name-defined]
         self.result: Codec[Any] = self.signature.result

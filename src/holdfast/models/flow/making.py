@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -147,5 +146,4 @@ def _parameters(node: Node) -> list[tuple[str, Any]]:
     """The parameters that are input, and what they are annotated with."""
     task = node.task
     assert task is not None, "a sub-flow has no parameters of its own"
-    hints = typing.get_type_hints(task.fn, include_extras=True)
-    return [(name, hints.get(name, Any)) for name in task.signature.names]
+    return list(task.signature.annotations.items())

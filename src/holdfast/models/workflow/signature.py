@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -25,16 +26,11 @@ class Signature:
     `call` is the function, to be called with what `decode` gives.
     """
 
-    __slots__ = ("_make", "_names", "_sure_types", "call", "codec", "resources", "result", "where")
+    __slots__ = ("_make", "_names", "_sure_types", "annotations", "call", "codec", "resources", "result", "where")
 
     def __init__(self, function: Callable[..., Any], where: str, *, skip: int = 0) -> None:
         self.where = where
-        try:
-            hints = typing.get_type_hints(function, include_extras=True)
-        except NameError as error:
-            raise DefinitionError(
-                f"the annotations of {where} cannot be read: {error}; import the names they use"
-            ) from error
+        hints = _hints(function, where, skip)
         fields: list[Any] = []
         named: list[Any] = []  # those that are given by keyword alone; Python has them last
         resources: list[tuple[str, type]] = []
@@ -57,9 +53,10 @@ class Signature:
             msgspec.defstruct("Input", named, bases=(made,), kw_only=True) if named else made
         )
         self.codec: Codec[Any] = Codec(self._make, of=where)
-        types = [field[1] for field in fields + named]
+        hinted = [field[1] for field in fields + named]
+        self.annotations: dict[str, Any] = dict(zip(self._names, hinted, strict=True))
         # Arguments of exactly these types are read as they were written; None if one of them may not be.
-        self._sure_types = types if all(each in SURE_TYPES for each in types) else None
+        self._sure_types = hinted if all(each in SURE_TYPES for each in hinted) else None
         self.result: Codec[Any] = codec_for(hints.get("return", Any))
 
     @property
@@ -85,6 +82,21 @@ class Signature:
     def decode(self, text: str | bytes) -> tuple[Any, ...]:
         """The arguments in order, as every run of the function gets them (ruling B11)."""
         return astuple(self.codec.decode(text))
+
+
+def _hints(function: Callable[..., Any], where: str, skip: int) -> dict[str, Any]:
+    """Annotations as types, but of the first `skip` parameters: what only type checkers know may stand there."""
+    given = list(inspect.signature(function).parameters)[:skip]
+    try:
+        kept = {name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in given}
+        # Read as the function's own: `get_type_hints` takes the globals of what is wrapped.
+        shown = types.SimpleNamespace(__annotations__=kept, __wrapped__=function)
+        return typing.get_type_hints(shown, include_extras=True)
+    except Exception as error:
+        raise DefinitionError(
+            f"the annotations of {where} cannot be read: {error}; they are read when it is declared: import the names "
+            "they use, and write nothing that is a type for type checkers alone"
+        ) from error
 
 
 def _parameters(function: Callable[..., Any], where: str, skip: int) -> list[inspect.Parameter]:
