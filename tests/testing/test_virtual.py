@@ -120,6 +120,21 @@ async def test_schedules_tick_if_they_are_asked_for(stores: Stores) -> None:
         assert [f"{at:%d %H:%M}" for at in ran] == ["02 00:00", "02 06:00", "03 06:00"]  # the first was missed
 
 
+async def test_a_tick_that_waits_for_the_last_run_starts_when_that_ends(stores: Stores) -> None:
+    app = App("buffered")
+    began: list[str] = []
+
+    @app.schedule("0 2 * * *", overlap="buffer_one")
+    @app.workflow(name="nightly")
+    async def nightly(ctx: Context) -> None:
+        began.append(f"{ctx.now():%d %H:%M}")
+        await ctx.sleep(timedelta(hours=30))
+
+    async with virtual_time(app, stores=stores, schedules=True) as time:
+        await time.advance(timedelta(days=3))
+    assert began == ["01 02:00", "02 08:00", "03 14:00"]
+
+
 async def test_an_app_goes_back_to_its_own_ledger_and_a_failure_is_told() -> None:
     app = App("own", "own.db")
 

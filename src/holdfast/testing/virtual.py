@@ -62,7 +62,18 @@ class VirtualTime:
         if self._scheduler is not None:
             await self._scheduler.run_once()
         await self.worker.run_until_idle()
+        while self._scheduler is not None and await self._starts_more(self._scheduler):
+            await self.worker.run_until_idle()
         self._longest = max(self._longest, monotonic() - began)
+
+    async def _starts_more(self, scheduler: Scheduler) -> bool:
+        """Whether a tick that waited for the last run to end, as `buffer_one` has it, was started by now."""
+        store = self.stores.store
+        before = await store.schedules()
+        if all(one.buffered_at is None for one in before):
+            return False
+        await scheduler.run_once()
+        return await store.schedules() != before
 
     async def advance(self, length: Duration) -> None:
         """Let time pass, and stop to work at every moment at which something falls due: a timer, a retry, a delay.
