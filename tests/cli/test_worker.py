@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Handle
+from holdfast.cli.telemetry import LogLevel, log_as_told
 from holdfast.cli.worker import GC_THRESHOLDS
 from tests.cli.conftest import PROGRAMS, Call, Shop
 from tests.cli.processes import HOLDFAST, TIMEOUT_SECONDS, Terminal, environment, in_pipe
@@ -186,3 +188,26 @@ def test_a_worker_without_its_server_is_exit_code_4(tmp_path: Path) -> None:
     ran = in_pipe([*HOLDFAST, "worker", "shop:app"], folder=PROGRAMS, database="postgresql://127.0.0.1:1/x")
     assert ran.code == 4
     assert "127.0.0.1:1" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("own", "level", "shown"),
+    [(False, None, ["body"]), (False, "info", ["body", "task"]), (True, None, []), (True, "error", [])],
+)
+def test_what_a_body_says_is_shown_and_the_rest_from_a_level_on(
+    own: bool, level: LogLevel | None, shown: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, bodies = logging.getLogger(), logging.getLogger("holdfast.workflow")
+    handlers, levels = root.handlers[:], (root.level, bodies.level)
+    mine = logging.NullHandler()
+    try:
+        root.handlers[:] = [mine] if own else []
+        log_as_told(None, level)
+        bodies.info("body")
+        logging.getLogger("shop").info("task")
+        assert (mine in root.handlers) is (own and level is None)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        bodies.setLevel(levels[1])
+    assert [line.rsplit(": ", 1)[1] for line in capsys.readouterr().err.splitlines()] == shown

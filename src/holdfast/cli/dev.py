@@ -24,8 +24,10 @@ from holdfast.app import App
 from holdfast.cli import config
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import Invocation, shared
+from holdfast.cli.telemetry import LogLevel, log_as_told, log_options
 from holdfast.cli.worker import app_argument, load_app, run_on_fast_loop, worker_options, worker_settings
 from holdfast.engine.settings import WorkerSettings
+from holdfast.telemetry.logs import LogContext, LogFormat
 
 POLL_SECONDS: Final = 0.3
 CHILD_VARIABLE: Final = "HOLDFAST_DEV_CHILD"
@@ -38,9 +40,17 @@ _PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages"}
 @click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one.  [default: 8420]")
 @click.option("--reload/--no-reload", default=True, help="Start again when a source file below this folder changes.")
 @worker_options
+@log_options
 @shared
 def dev_command(
-    call: Invocation, target: str | None, host: str | None, port: int | None, reload: bool, **options: Any
+    call: Invocation,
+    target: str | None,
+    host: str | None,
+    port: int | None,
+    reload: bool,
+    log_format: LogFormat | None,
+    log_level: LogLevel | None,
+    **options: Any,
 ) -> int:
     """Work on an app and show its dashboard, in one process: for the time in which the code changes.
 
@@ -53,6 +63,9 @@ def dev_command(
         return Reloader(sys.argv[1:], Path.cwd(), lambda text: _say(call, text)).run()
     database = call.database()
     app = load_app(target, database)
+    log_as_told(log_format, log_level)
+    if log_format == "json":
+        app.observe(LogContext())
     if not options["queues"] and config.find("queues").value is None:
         settings = WorkerSettings(
             queues=sorted({"default", *app.queues()}),

@@ -22,11 +22,11 @@ from holdfast.cli import config
 from holdfast.cli.database import Database
 from holdfast.cli.exits import CommandError, Exit, one_line, redacted_url
 from holdfast.cli.invocation import Invocation, shared
-from holdfast.cli.telemetry import telemetry_of, telemetry_options
+from holdfast.cli.telemetry import LogLevel, log_as_told, log_options, telemetry_of, telemetry_options
 from holdfast.core.errors import ConfigurationError, HoldfastError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store import store_from_url
-from holdfast.telemetry.logs import LogFormat, configure_logging
+from holdfast.telemetry.logs import LogFormat
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -65,10 +65,17 @@ def worker_settings(
 @click.command("worker")
 @app_argument
 @worker_options
+@log_options
 @telemetry_options
 @shared
 def worker_command(
-    call: Invocation, target: str | None, log_format: LogFormat, metrics_port: int | None, otel: bool, **options: Any
+    call: Invocation,
+    target: str | None,
+    log_format: LogFormat | None,
+    log_level: LogLevel | None,
+    metrics_port: int | None,
+    otel: bool,
+    **options: Any,
 ) -> None:
     """Work on the executions of an app, such as `orders:app`, found from the current folder.
 
@@ -76,10 +83,10 @@ def worker_command(
     either way. Settings of the app's own, such as its store, are left as they are.
     """
     settings = worker_settings(**options)
-    configure_logging(log_format)
     database = call.database()
     thresholds = gc.get_threshold()
     app = load_app(target, database)
+    log_as_told(log_format, log_level)
     if gc.get_threshold() == thresholds:  # else the app knows better
         collect_seldom()
     with telemetry_of(app, log_format, metrics_port, otel):
