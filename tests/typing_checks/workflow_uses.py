@@ -112,6 +112,8 @@ async def checkout(ctx: Context, order: Order, urgent: bool = False) -> Receipt:
     assert_type(ctx.invoke(charge, order), Promise[Receipt])
     assert_type(await ctx.invoke(blocking, order), int)
     assert_type(await ctx.invoke(child, 3), str)
+    assert_type(await charge.options(partition_key="ann")(order), Receipt)
+    assert_type(ctx.invoke(child.options(deadline=60), 3), Promise[str])
     assert_type(ctx.invoke(Shipment, order), Promise[Any])
     assert_type(await ctx.sleep(timedelta(hours=1)), None)
     assert_type(ctx.now(), datetime)

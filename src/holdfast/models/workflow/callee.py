@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.core.codec import codec_for, fingerprint
+from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import InvokeKind, InvokeScheduled, Ok, Result
 from holdfast.core.journal.quick import CallText
@@ -65,8 +66,18 @@ class Callee(Protocol):
 
 
 def is_callee(value: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether calling it begins a durable call: a task or a workflow. A plain function would just run."""
-    return callable(value) and hasattr(value, "open_result")
+    """Whether calling it begins a durable call, as a task and a workflow do. A plain function would just run."""
+    return callable(value) and (hasattr(value, "open_result") or hasattr(value, "begins_calls"))
+
+
+def refuse_names(name: str, options: Options) -> None:
+    """A call is named by its place in the body; one whose unique key is taken would never answer."""
+    for option in ("key", "unique", "connection"):
+        if getattr(options, option) is not None:
+            raise InvalidArgumentError(
+                f"the call of {name} has {option}=..., which is for starts from outside: a call is one by its place in "
+                "the workflow; use partition_key to run one at a time"
+            )
 
 
 def forgive(callee: Callee, recorded: InvokeScheduled, before: str, text: str, mark: str) -> str:
@@ -93,6 +104,7 @@ class MachineCallee:
     def __init__(self, definition: MachineDefinition, options: Options | None = None) -> None:
         self._definition = definition
         self._options = options or Options()
+        refuse_names(definition.name, self._options)
         self.name = definition.name
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
 

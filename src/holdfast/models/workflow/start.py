@@ -1,25 +1,38 @@
-"""Starting workflows and tasks: from arguments and options to a row of the ledger."""
+"""Starting workflows and tasks: from arguments and options to a row of the ledger.
+
+- `FunctionStarter`: what `.options(...)` gives; `start` from outside, a call in a workflow's body.
+- `CallWithOptions`: such a call, as the body's session sees it.
+- `function_row`: the row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.durations import seconds
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import CallNotAllowedError, HoldfastError
 from holdfast.core.identity import PromiseId
+from holdfast.core.journal.events import InvokeKind, Result
+from holdfast.core.journal.quick import CallText
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, unique_columns
 from holdfast.models.starting import Starting
+from holdfast.models.workflow.callee import CallSettings, refuse_names
+from holdfast.models.workflow.control_flow import CURRENT
+from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
 from holdfast.store.values import NewExecution
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+
+_ANY: Final = PromiseId.of("any", "any")
 
 
 class Startable(Protocol):
@@ -53,7 +66,13 @@ class Startable(Protocol):
 
 
 class Rereadable(Startable, Protocol):
-    """One whose rows keep the input that they began with."""
+    """One whose rows keep the input that they began with, and which a workflow may call."""
+
+    @property
+    def invoke_kind(self) -> InvokeKind: ...
+
+    @property
+    def settings(self) -> Raw: ...
 
     def input_of(self, state: str) -> str:
         """The input that a row with this state began with."""
@@ -61,17 +80,59 @@ class Rereadable(Startable, Protocol):
     def rewrite(self, recorded: str) -> str:
         """A recorded input as today's annotations write it."""
 
+    def open_result(self, result: Result) -> Any: ...
+
+
+class CallWithOptions:
+    """A `Callee`: a definition, and the options of the execution that one call of it has."""
+
+    is_remote = True  # options are those of an execution
+
+    def __init__(self, definition: Rereadable, options: Options) -> None:
+        refuse_names(definition.name, options)
+        self._definition = definition
+        self._options = options
+        self._queue = options.queue or definition.queue
+        self.name = definition.name
+        self.invoke_kind = definition.invoke_kind
+        settings = msgspec.json.decode(definition.settings, type=CallSettings)
+        # A queue, if only an empty one, tells a replay that the call of a task has an execution of its own.
+        self.settings = msgspec.structs.replace(settings, queue=self._queue or "").text()
+        self.call_text = CallText(self.invoke_kind, self.name, self.settings)
+        self.rewrite = definition.rewrite
+        self.open_result = definition.open_result
+
+    def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
+        row = self._definition.row(promise, text, self._options.updated(queue=self._queue or queue), None)
+        return msgspec.structs.replace(row, reports=True)
+
 
 class FunctionStarter(Starting, Generic[P, R]):
-    """`checkout.options(...)`: the same function with other options."""
+    """`checkout.options(...)`: the same function with other options, to start it or to call it in a workflow."""
+
+    begins_calls = True  # as a task or a workflow does, see `is_callee`
 
     def __init__(self, connection: Connection, definition: Rereadable, options: Options) -> None:
         super().__init__(connection, definition.name, options, definition.signature.result.annotation)
         self._definition = definition
         self._model: NewExecution | None = None  # a row that differs from every other one by its input alone
+        self._callee: CallWithOptions | None = None
 
     def options(self, **options: Any) -> FunctionStarter[P, R]:
         return FunctionStarter(self._connection, self._definition, self._options.updated(**options))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        """The durable call, inside a workflow's body; it has an execution of its own, with these options."""
+        session = CURRENT.session
+        if session is None:
+            raise CallNotAllowedError(
+                f"{self._name} with options is called in a workflow's body; start it from outside with `.start(...)`"
+            )
+        text = self._definition.signature.encode(args, kwargs, self._connection.payload_limit)
+        if self._callee is None:
+            self._callee = CallWithOptions(self._definition, self._options)
+            self._definition.row(_ANY, text, self._options, None)  # what it refuses is an error of this line
+        return CallPromise(session, session.invoke(self._callee, text), self._callee)
 
     async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start one. The same key finds the one that was started before."""

@@ -1,0 +1,118 @@
+"""A call in a body with options of its own: `await fetch.options(partition_key=host)(url)`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, Done, Machine, MachineContext, Outcome, RetryPolicy, TaskCancelled, Unique, step
+from holdfast.core.errors import CallNotAllowedError, ExecutionFailedError, InvalidArgumentError
+from tests.models.workflow.kit import Rig
+
+COLD = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+
+
+@COLD
+async def test_calls_of_one_partition_key_run_one_at_a_time(rig: Rig, cold: bool) -> None:
+    at_work: list[str] = []
+    together: list[list[str]] = []
+
+    @rig.app.task(retry=RetryPolicy(max_attempts=1))
+    async def fetch(host: str, number: int) -> int:
+        at_work.append(host)
+        together.append(sorted(at_work))
+        await asyncio.sleep(0)
+        at_work.remove(host)
+        return number
+
+    @rig.app.workflow(queue="crawl")
+    async def crawl(ctx: Context) -> list[int]:
+        async with ctx.join_set() as pages:
+            for number in range(6):
+                host = "ab"[number % 2]
+                pages.submit(fetch.options(partition_key=host, priority=number), host, number)
+            found = [page.result() async for page in pages]
+        alone = ctx.invoke(fetch.options(attributes={"last": True}), "c", 6)
+        return [*sorted(found), await alone, await fetch.options(priority=1)("d", 7)]
+
+    handle = await crawl.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    assert await rig.result(handle) == list(range(8))
+    assert all(len(hosts) == len(set(hosts)) for hosts in together)
+    rows = sorted(await rig.stores.store.children(handle.id.to_bytes()), key=lambda row: row.promise)
+    assert [(row.queue, row.priority, row.partition_key) for row in rows[:2]] == [("crawl", 0, "a"), ("crawl", 1, "b")]
+    assert (rows[6].attributes, rows[6].partition_key) == ('{"last":true}', None)
+
+
+async def test_a_child_has_a_deadline_and_a_queue_of_its_own(rig: Rig) -> None:
+    @rig.app.workflow
+    async def child(ctx: Context) -> None:
+        await ctx.signal("never")
+
+    @rig.app.workflow
+    async def parent(ctx: Context) -> str:
+        try:
+            await child.options(deadline=60, queue="slow")()
+        except TaskCancelled:
+            return "given up"
+        return "done"
+
+    handle = await parent.start()
+    await rig.make_worker(queues=["default", "slow"])
+    await rig.run()
+    (row,) = await rig.stores.store.children(handle.id.to_bytes())
+    assert row.queue == "slow"
+    await rig.advance(61)
+    assert await rig.result(handle) == "given up"
+
+
+@pytest.mark.parametrize("given", [{"key": "k"}, {"unique": Unique(key="k")}], ids=["key", "unique"])
+@pytest.mark.parametrize("of", ["task", "machine"])
+async def test_what_names_a_start_is_refused_in_a_call(rig: Rig, given: dict[str, Any], of: str) -> None:
+    @rig.app.task
+    async def work() -> None: ...
+
+    @rig.app.machine
+    class Parcel(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(None)
+
+    @rig.app.workflow
+    async def call(ctx: Context) -> None:
+        invoke: Any = ctx.invoke
+        await (work.options(**given)() if of == "task" else invoke(Parcel, 1, **given))
+
+    with pytest.raises(ExecutionFailedError, match="which is for starts from outside"):
+        await rig.result(await call.start())
+
+
+async def test_what_an_execution_cannot_have_is_an_error_of_the_call(rig: Rig) -> None:
+    flow = rig.app.flow("order")
+
+    @flow.activity
+    async def pack(number: int) -> int:
+        return number
+
+    @rig.app.workflow
+    async def call(ctx: Context) -> int:
+        try:
+            await flow.options(partition_key="p")(1)
+        except InvalidArgumentError:
+            return int(await flow.options(priority=3)(2))
+        return 0
+
+    handle = await call.start()
+    assert await rig.result(handle) == 2
+
+
+async def test_outside_of_a_body_it_is_started() -> None:
+    app = App("outside", store="unused.db")
+
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(CallNotAllowedError, match=r"start it from outside with `.start\(...\)`"):
+        await work.options(priority=1)()
