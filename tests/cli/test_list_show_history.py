@@ -107,6 +107,12 @@ def test_show_tells_what_a_person_asks_next(holdfast: Call, orders: Shop) -> Non
     assert 'result\n  {\n    "signals": [],\n    "wish": "flaky"\n  }' in result
 
 
+def test_show_keeps_the_lines_of_an_error(in_process: Call, database: str, orders: Shop) -> None:
+    (jammed,) = orders.start("jam")
+    shown = in_process("show", jammed, "--database", database).out
+    assert "the till is jammed\\x1b[31m\n  for good\n" in shown
+
+
 def test_show_as_json_holds_payloads_as_json(holdfast: Call, orders: Shop) -> None:
     (parent,) = orders.start("children")
     holdfast("signal", f"{parent}.0", "other", '{"a": [1, null]}')

@@ -150,7 +150,7 @@ def _print_details(
         record = decode_error(view.error)
         out.blank()
         out.heading("error")
-        out.line(f"  {record}", "red")
+        out.block(str(record), "red")  # the difference that stranded a run is several lines
         out.block("\n".join([*(f"caused by {cause}" for cause in record.causes), *record.traceback]), indent="    ")
     for name, text in (("state", view.state), ("result", view.result)):
         if text is not None:

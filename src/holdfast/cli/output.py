@@ -122,10 +122,10 @@ class Output:
     def heading(self, text: str) -> None:
         self.line(text, "bold")
 
-    def block(self, text: str, *, indent: str = "  ") -> None:
+    def block(self, text: str, style: str = "", *, indent: str = "  ") -> None:
         """Text of several lines, each kept."""
         for line in text.splitlines():
-            self.line(indent + line)
+            self.line(indent + line, style)
 
     def grid(self, grid: Grid, *, now: datetime, empty: str) -> None:
         """A table, or the sentence that says why there is none."""

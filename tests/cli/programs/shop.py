@@ -48,6 +48,8 @@ class Order(Machine[Basket]):
                 )
             case "fail":
                 return Stop("out of stock")
+            case "jam":
+                return Stop("the till is jammed\x1b[31m\nfor good")
             case "flaky" if ctx.attempt == 0:
                 raise ValueError("the till is jammed\x1b[31m\nfor good")
             case "hang":
