@@ -112,12 +112,17 @@ class Codec(Generic[T]):
             )
         return raw
 
-    def decode(self, text: str | bytes) -> T:
-        """The value of a stored text."""
+    def decode(self, text: str | bytes, *, signal: str | None = None) -> T:
+        """The value of a stored text; `signal` is the name of the signal that brought it."""
         try:
             value: T = self._decode(text)
         except Exception as error:
             fault = codec_faults.from_validation(error)
+            if signal is not None:
+                raise DecodeError(
+                    f"the signal {signal!r} does not fit {self.type_name} at {fault.path}: {fault.reason}. "
+                    "Its sender must send what is read here; catch DecodeError where it is read to go on without it"
+                ) from error
             stored = "stored JSON" if self._of is None else f"the stored input of {self._of}"
             raise DecodeError(
                 f"{stored} does not fit {self.type_name} at {fault.path}: {fault.reason}. Give new fields "

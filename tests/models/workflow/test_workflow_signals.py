@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Status
-from holdfast.core.errors import InvalidArgumentError, SignalRefusedError
+from holdfast.core.errors import DecodeError, InvalidArgumentError, SignalRefusedError
 from holdfast.store.values import Delivery
 from tests.models.workflow.kit import Gate, Rig
 
@@ -320,6 +320,25 @@ async def test_a_signal_of_the_wrong_shape_fails_the_workflow_that_wanted_anothe
     error = await handle.error()
     assert error is not None
     assert "DecodeError" in error.type
+    assert error.message.startswith("the signal 'vote' does not fit Vote at $: ")
+
+
+async def test_a_signal_of_the_wrong_shape_is_caught_and_consumed(rig: Rig) -> None:
+    @rig.app.workflow
+    async def wait(ctx: Context) -> list[int]:
+        bad = 0
+        while True:
+            try:
+                return [bad, await ctx.signal("n", int)]
+            except DecodeError:
+                bad += 1
+
+    await rig.make_worker(warm_most=0)
+    handle = await wait.start()
+    for sent in ("one", [2], 3):
+        await handle.signal("n", sent)
+        await rig.run()
+    assert await rig.result(handle) == [2, 3]
 
 
 async def test_a_signal_to_a_finished_workflow_is_refused(rig: Rig) -> None:

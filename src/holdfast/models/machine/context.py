@@ -32,7 +32,7 @@ class ReceivedSignal:
 
     def decode(self, as_type: type[T]) -> T:
         """What was sent, checked against a type."""
-        return cast(T, codec_for(as_type).decode(self.json))
+        return cast(T, codec_for(as_type).decode(self.json, signal=self.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,12 +161,15 @@ class Context:
     @overload
     def signal(self, name: str, as_type: type[T], *, timeout: Duration | None = None) -> SignalPromise[T]: ...
     def signal(self, name: str, as_type: Any = Any, *, timeout: Duration | None = None) -> SignalPromise[Any]:
-        """The next signal of this name, first come first served. `TimeoutError` after `timeout`."""
+        """The next signal of this name, first come first served. `TimeoutError` after `timeout`.
+
+        `DecodeError` if what was sent does not fit `as_type`; that signal is consumed.
+        """
         if not is_text(name) or not name or len(name) > SIGNAL_NAME_MAX_CHARS:
             raise InvalidArgumentError(f"{name!r} is no name of a signal; use 1 to {SIGNAL_NAME_MAX_CHARS} characters")
         limit = None if timeout is None else seconds(timeout, name="timeout")
         decode = codec_for(as_type).decode
-        return SignalPromise(self._session, name, lambda raw: decode(bytes(raw)), limit)
+        return SignalPromise(self._session, name, lambda raw: decode(bytes(raw), signal=name), limit)
 
     # ------------------------------------------------------------------ the run itself
 
