@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Await, Done, Machine, Next, step
+from holdfast import App, Await, Context, Done, Machine, Next, step
 from holdfast.core import crashpoints
 from holdfast.testing import crash
 from holdfast.testing.crash import Crash, CrashPoints, CrashProofError, Simulation, crash_everywhere
@@ -60,6 +60,34 @@ async def test_without_stores_it_runs_on_a_temporary_file() -> None:
     assert report.runs == sum(report.reached.values())
     (facts,) = report.ledger.values()
     assert facts["result"] == "1"
+
+
+async def test_an_attempt_more_of_a_call_is_no_difference() -> None:
+    """After a crash the attempt is recorded before it runs: one commit more, and the step that it was at."""
+    calls = App("calls", store="unused.db")
+
+    @calls.task
+    async def near(number: int) -> int:
+        return number
+
+    @calls.task(queue="far")
+    async def far(number: int) -> int:
+        return number
+
+    @calls.workflow
+    async def child(ctx: Context) -> int:
+        return await near(1)
+
+    @calls.workflow
+    async def parent(ctx: Context) -> list[int]:
+        return [await child(), await far(2)]
+
+    async def scenario(sim: Simulation) -> None:
+        await sim.call(lambda: parent.options(key="a").start())
+        await sim.work()
+
+    report = await crash_everywhere(calls, scenario, points=["flush.before"])
+    assert report.runs == report.reached["flush.before"]
 
 
 async def test_the_app_is_back_on_its_own_store_afterwards() -> None:
