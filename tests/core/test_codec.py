@@ -596,6 +596,11 @@ def test_a_refused_annotation_is_named() -> None:
         Codec(list[complex])
 
 
+def test_a_union_of_dataclasses_is_told_what_to_use_instead() -> None:
+    with pytest.raises(ConfigurationError, match=r"msgspec\.Structs with tag=True, or fields of one pydantic model"):
+        Codec(Item | Order)
+
+
 def test_a_payload_over_the_limit_says_size_limit_and_remedy() -> None:
     codec = codec_for(str)
     assert codec.encode("é" * 4, max_bytes=10) == '"éééé"'

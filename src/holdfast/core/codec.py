@@ -67,7 +67,8 @@ class Codec(Generic[T]):
             subject = f"the type {self.type_name}" if of is None else f"the input of {of}"
             raise ConfigurationError(
                 f"{subject} has no JSON form that can be read back: {error}. "
-                "Use a dataclass, msgspec.Struct, pydantic model or standard type; tag a union's classes"
+                "Use a dataclass, msgspec.Struct, pydantic model or standard type; the classes of a union are "
+                "msgspec.Structs with tag=True, or fields of one pydantic model"
             ) from error
 
     def encode(self, value: T, *, max_bytes: int | None = DEFAULT_MAX_BYTES) -> str:
