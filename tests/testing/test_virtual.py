@@ -120,6 +120,41 @@ async def test_schedules_tick_if_they_are_asked_for(stores: Stores) -> None:
         assert [f"{at:%d %H:%M}" for at in ran] == ["02 00:00", "02 06:00", "03 06:00"]  # the first was missed
 
 
+async def test_a_queue_with_a_rate_has_its_turns(stores: Stores) -> None:
+    app, ran = App("limited"), list[str]()
+
+    @app.task(queue="slow")
+    async def note() -> None:
+        ran.append(f"{time.now:%H:%M:%S}")
+
+    @app.workflow
+    async def nap(ctx: Context) -> None:
+        await ctx.sleep(50)
+
+    async with virtual_time(app, stores=stores) as time:
+        await app.configure_queue("slow", rate=1, rate_period=20)
+        await note.start_many([()] * 4)
+        await nap.start()
+        await time.advance(70)
+    assert ran == ["00:00:00", "00:00:20", "00:00:40", "00:01:00"]
+
+
+async def test_the_result_of_a_batch(stores: Stores) -> None:
+    app = App("items")
+
+    @app.batch(retry=RetryPolicy(max_attempts=2, initial_delay=300, jitter=0))
+    async def check(number: int) -> None:
+        if number == 2 and current().attempt == 1:
+            raise ValueError("not yet")
+
+    async with virtual_time(app, stores=stores) as time:
+        run = await check.start(range(4))
+        with pytest.raises(NotEndedError, match="advance the time"):
+            await time.result(run)
+        await time.advance(timedelta(minutes=5))
+        assert (await time.result(run)).succeeded == 4
+
+
 async def test_a_tick_that_waits_for_the_last_run_starts_when_that_ends(stores: Stores) -> None:
     app = App("buffered")
     began: list[str] = []

@@ -54,6 +54,7 @@ class Picker(Service):
         self._is_unsure = False
         self._rests_until = 0.0
         self.waiting_priority: int | None = None  # the most urgent that waits while this worker is full
+        self.next_due_seconds: float | None = None  # as the last pick had it: a row that is due then, or a rate's turn
         self.picks = 0
 
     @property
@@ -91,6 +92,7 @@ class Picker(Service):
                 self._is_unsure = True
                 raise
             self.picks += 1
+            self.next_due_seconds = picked.next_due_seconds
             if self._observer is not None:
                 self._observer.picked(len(picked.claims), perf_counter() - began)
             for claim in await self._anew(worker, picked.claims):

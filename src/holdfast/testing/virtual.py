@@ -15,9 +15,10 @@ import contextlib
 import tempfile
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from math import ceil
 from pathlib import Path
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 from holdfast.app import App
 from holdfast.core.durations import Duration, seconds
@@ -25,6 +26,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.status import Status
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
+from holdfast.models.batch.definition import BatchResult
+from holdfast.models.batch.run import BatchRun
 from holdfast.models.handle import Handle
 from holdfast.models.schedule import Scheduler
 from holdfast.store.values import ExecutionFilter, ExecutionView
@@ -88,11 +91,15 @@ class VirtualTime:
         if self.now < end:
             await self._go_to(end)
 
-    async def result(self, handle: Handle[T]) -> T:
+    @overload
+    async def result(self, handle: Handle[T]) -> T: ...
+    @overload
+    async def result(self, handle: BatchRun[Any]) -> BatchResult: ...
+    async def result(self, handle: Handle[Any] | BatchRun[Any]) -> Any:
         """Work, then the result of an execution, which must have one by now: nobody waits while time stands still."""
         await self.settle()
-        view = await self.stores.store.get((await handle.newest()).to_bytes())
-        if view is not None and not view.status.is_terminal and view.status is not Status.STRANDED:
+        view = await (handle.describe() if isinstance(handle, BatchRun) else handle._newest_view())
+        if not view.status.is_terminal and view.status is not Status.STRANDED:
             waits = f" for {', '.join(view.awaits)}" if view.awaits else f" at {view.step}" if view.step else ""
             until = "" if view.wake_at is None else f", until {view.wake_at:{_FORM}}"
             raise NotEndedError(
@@ -109,6 +116,8 @@ class VirtualTime:
     async def _next_due(self) -> datetime | None:
         """The first moment after now at which there is something to do."""
         moments = [moment async for view in self._live() if (moment := _due(view)) is not None]
+        if (seconds_left := self.worker._picker.next_due_seconds) is not None:  # the next turn of a queue with a rate
+            moments.append(self.now + timedelta(microseconds=ceil(seconds_left * 1e6)))
         if self._scheduler is not None:
             moments += [one.next_at for one in await self.stores.store.schedules() if not one.paused]
         return min((moment for moment in moments if moment > self.now), default=None)
