@@ -273,7 +273,7 @@ class Declarations:
         return declare if function is None else declare(function)
 
     def schedule(self, cron: str, *, name: str | None = None, **settings: Any) -> Callable[[L], L]:
-        """Start a workflow, a task or a machine by a cron expression, such as "0 6 * * mon-fri".
+        """Start a workflow, a task, a machine, a flow or a batch by a cron expression, such as "0 6 * * mon-fri".
 
         Its name is the definition's unless one is given. Settings: `timezone`, `args`, `queue`, `overlap`, `catch_up`,
         `window` (see `app.schedules.create`). Workers tell the ledger when they are made; what is taken out of the code

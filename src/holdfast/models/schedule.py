@@ -27,8 +27,10 @@ from holdfast.core.errors import DecodeError, HoldfastError, InvalidArgumentErro
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.searchable import is_text
 from holdfast.engine.service import Service
+from holdfast.models.batch.definition import Batch
 from holdfast.models.connection import Connection
 from holdfast.models.definitions import NamedStarter, find_definition, named_row
+from holdfast.models.flow.flow import Flow
 from holdfast.models.handle import Handle
 from holdfast.models.options import Options, check_queue
 from holdfast.models.workflow.definition import Workflow
@@ -125,10 +127,11 @@ class Schedules:
         self._connection = connection
 
     async def create(self, name: str, cron: str, definition: str | Any, **settings: Any) -> None:
-        """Create the schedule `name`, or change it. `definition` is a workflow, task or machine, or the name of one.
+        """Create the schedule `name`, or change it. `definition` is what it starts, or the name of it.
 
-        Settings: `timezone`, `args` (a mapping of arguments, or a machine's state), `queue`, `overlap`, `catch_up`,
-        `window`. The next tick is the first after now; one whose time has not changed keeps its next tick.
+        Settings: `timezone`, `args` (a mapping of arguments, a machine's state, `{"items": [...]}` of a batch),
+        `queue`, `overlap`, `catch_up`, `window`. The next tick is the first after now; one whose time has not changed
+        keeps its next tick.
         """
         spec = make_spec(cron, definition_name(definition), **settings)
         check_args(definition, spec)
@@ -189,18 +192,16 @@ def definition_name(definition: str | Any) -> str:
     if name is None and isinstance(definition, type):
         name = getattr(getattr(definition, "__holdfast__", None), "name", None)
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"a schedule starts a workflow, a task or a machine, not {definition!r:.100}")
+        raise InvalidArgumentError(
+            f"a schedule starts a workflow, a task, a machine, a flow or a batch, not {definition!r:.100}"
+        )
     return name
 
 
 def check_args(definition: str | Any, spec: ScheduleSpec) -> None:
     """Where the code is at hand: a tick that could only be stranded is refused when it is declared."""
-    if isinstance(definition, (Workflow, Task)):
-        found: Any = definition.signature
-    else:
-        found = getattr(definition, "__holdfast__", None)  # of a machine; a name alone tells nothing
-    codec, names = getattr(found, "codec", None), getattr(found, "names", None)
-    if not isinstance(codec, Codec):
+    codec, names = _reader_of(definition)
+    if codec is None:
         return
     given = codec_for(Any).decode(bytes(spec.input))
     reason: object = None
@@ -214,6 +215,17 @@ def check_args(definition: str | Any, spec: ScheduleSpec) -> None:
     if reason is not None:
         shown = bytes(spec.input).decode()
         raise InvalidArgumentError(f"the args {shown:.100} of a schedule do not fit {spec.definition}: {reason}")
+
+
+def _reader_of(definition: str | Any) -> tuple[Codec[Any] | None, Sequence[str] | None]:
+    """What reads the input of a start, and the names of its parameters; a name alone tells nothing."""
+    if isinstance(definition, Workflow | Task) or (isinstance(definition, Flow) and definition.graph.entries):
+        return definition.signature.codec, definition.signature.names
+    if isinstance(definition, Batch):
+        items = msgspec.defstruct("Input", [("items", list[definition.annotation])])  # type: ignore[name-defined]
+        return Codec(items, of=definition.name), ("items",)
+    codec = getattr(getattr(definition, "__holdfast__", None), "codec", None)  # of a machine
+    return (codec, None) if isinstance(codec, Codec) else (None, None)
 
 
 class Scheduler(Service):

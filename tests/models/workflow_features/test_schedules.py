@@ -278,6 +278,30 @@ def test_the_state_of_a_machine_is_checked_too(rig: Rig) -> None:
     rig.app.schedule("@daily", args=3)(Sweep)
 
 
+def test_the_input_of_a_flow_and_the_items_of_a_batch_are_checked_too(rig: Rig) -> None:
+    flow = rig.app.flow("nightly")
+
+    @flow.activity
+    async def extract(day: str) -> str:
+        return day
+
+    @rig.app.batch(name="resize")
+    async def resize(width: int) -> None: ...
+
+    with pytest.raises(InvalidArgumentError, match="do not fit nightly: it has no parameter dy"):
+        rig.app.schedule("@daily", args={"dy": "x"})(flow)
+    with pytest.raises(
+        InvalidArgumentError, match="do not fit resize: it has no parameter width; its parameters are: i"
+    ):
+        rig.app.schedule("@daily", args={"width": 3})(resize)
+    with pytest.raises(
+        InvalidArgumentError, match=r"do not fit resize: Expected `int`, got `str` - at `\$.items\[1\]`"
+    ):
+        rig.app.schedule("@daily", args={"items": [1, "x"]})(resize)
+    rig.app.schedule("@daily", args={"day": "x"})(flow)
+    rig.app.schedule("@daily", args={"items": [1, 2]})(resize)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"cron": "often"}, {"timezone": "Mars/Base"}, {"overlap": "both"}, {"catch_up": "some"}, {"definition": "a b"}],
