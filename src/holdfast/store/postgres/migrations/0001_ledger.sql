@@ -238,5 +238,6 @@ cross join lateral (
 ) own
 cross join lateral json_array_elements((
   -- Text has no NUL here, and one in any payload would make the whole view an error.
-  case when position('\u0000' in j.body::text) > 0 then replace(j.body::text, '\u0000', '\ufffd')::json else j.body end
+  case when position(E'\\u0000' in j.body::text) > 0 then replace(j.body::text, E'\\u0000', E'\\ufffd')::json
+    else j.body end
 ) -> 'events') v(event);

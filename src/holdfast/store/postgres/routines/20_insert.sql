@@ -15,7 +15,7 @@ begin
   if p_old_hash = p_hash or p_old_hash not like 'sql:%' then
     return p_old_hash <> p_hash;
   end if;
-  v_state := replace(p_state::text, '\u0000', '\ufffd');  -- jsonb has no NUL, so what SQL started has none either
+  v_state := replace(p_state::text, E'\\u0000', E'\\ufffd');  -- jsonb has no NUL, so what SQL started has none either
   return p_old_kind <> p_kind or case p_kind
     when 'workflow' then p_old_state::jsonb <> v_state
     when 'task' then p_old_state::jsonb -> 'input' is distinct from v_state -> 'input'

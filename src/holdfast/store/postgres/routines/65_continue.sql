@@ -6,7 +6,7 @@
 
 create or replace function {schema}.origin_1(p_promise bytea) returns bytea language sql immutable as $$
   select case when octet_length(p_promise) >= 44
-      and substring(p_promise from octet_length(p_promise) - 11 for 4) = '\xffffffff'::bytea
+      and substring(p_promise from octet_length(p_promise) - 11 for 4) = E'\\xffffffff'::bytea
     then substring(p_promise for octet_length(p_promise) - 12) else p_promise end
 $$;
 

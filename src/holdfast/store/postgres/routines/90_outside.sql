@@ -169,7 +169,7 @@ begin
   v_ids := array(
     select e.id from {schema}.executions e
     -- Text has no NUL, and one in any of the errors would be an error of this call.
-    cross join lateral (select replace(e.error::text, '\u0000', '\ufffd')::json) told(error)
+    cross join lateral (select replace(e.error::text, E'\\u0000', E'\\ufffd')::json) told(error)
     where e.id = any (v_page) and e.status = 'stranded'
       and (told.error ->> 'kind' = 'nondeterminism' or told.error ->> 'type' = 'holdfast.core.errors.DecodeError')
       and exists (

@@ -46,7 +46,7 @@ begin
   v_state := case when v.kind = 'task' then ('{"input":' || p_input::text || '}')::json else p_input end;
   -- As core.identity has it: the lengths and texts of name and key, or a length that no key has and chance.
   v_promise := sha256(int8send(octet_length(v_name)) || v_name || case
-    when p_key is null then '\xffffffffffffffff'::bytea || uuid_send(gen_random_uuid())
+    when p_key is null then E'\\xffffffffffffffff'::bytea || uuid_send(gen_random_uuid())
     else int8send(octet_length(convert_to(p_key, 'UTF8'))) || convert_to(p_key, 'UTF8') end);
   perform {schema}.insert_1(
     array[v_promise], array[v.kind], array[v.name], array[v.version], array[v.handler], array[v.step],
