@@ -2,9 +2,57 @@
 
 from __future__ import annotations
 
-from tests.store.postgres.conftest import Connect
+import pytest
+from tests.store.postgres.conftest import Connect, Connection
+from tests.store.postgres.held import deliver_in, while_held
 
+from holdfast.core.errors import ConfigurationError
+from holdfast.core.status import Status
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.values import NewSignal
+from holdfast.testing.hand import Hand, done, park, row
+
+ISOLATION = "default_transaction_isolation"
+
+
+async def test_parking_sees_the_signal_that_it_waited_for_whatever_the_default_isolation_is(
+    postgres_url: str, schema: str, held: Connection, connect: Connect
+) -> None:
+    """Ruling E2: at REPEATABLE READ the look after the lock shows the time before it, and the row parks for ever."""
+    store = PostgresStore(f"{postgres_url}?{ISOLATION}=repeatable+read", schema=schema)
+    await store.open()
+    hand = await Hand(store, lease_seconds=3600).start()
+    claim = await hand.take(row("a"))
+    await deliver_in(held, store, NewSignal(claim.promise, "go", "1"))
+    receipt = await while_held(await connect(), held, hand.commit(claim, park("go")))
+    assert receipt.status is Status.RUNNABLE
+    await store.close()
+
+
+async def test_user_code_that_resets_its_session_does_not_change_the_isolation_of_the_next(
+    postgres_url: str, schema: str
+) -> None:
+    store = PostgresStore(f"{postgres_url}?{ISOLATION}=serializable", schema=schema)
+    await store.open()
+    hand = await Hand(store, lease_seconds=3600).start()
+
+    seen: list[str] = []
+
+    async def look(connection: Connection) -> None:
+        seen.append(await connection.fetchval("show transaction_isolation"))
+        await connection.execute("reset all")
+
+    for name in ("a", "b"):
+        claim = await hand.take(row(name))
+        assert (await store.transact(hand.name, claim, look, lambda _: (done(),))).applied
+    assert seen == ["read committed", "read committed"]
+    await store.close()
+
+
+async def test_behind_a_pooler_another_default_isolation_is_refused(postgres_url: str, schema: str) -> None:
+    store = PostgresStore(f"{postgres_url}?{ISOLATION}=repeatable+read", schema=schema, pooled=True)
+    with pytest.raises(ConfigurationError, match=r"REPEATABLE READ by default.*alter role"):
+        await store.open()
 
 
 async def test_a_ledger_does_not_care_what_a_backslash_means(postgres_url: str, schema: str, connect: Connect) -> None:

@@ -7,8 +7,9 @@ connection that is found dead only the call that met it fails; the next one conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
@@ -17,6 +18,7 @@ import asyncpg
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.store.postgres.driver import DriverConnection
+from holdfast.store.sql import load_blocks
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
@@ -111,7 +113,30 @@ async def connect(address: Address, application: str = "holdfast") -> Connection
         # Nothing else: a pooler refuses what it does not know. The routines bring their own settings.
         server_settings={"application_name": application},
     )
+    try:
+        await _settle(connection, address)
+    except BaseException:
+        connection.terminate()
+        raise
     return connection
+
+
+@cache
+def _statements() -> Mapping[str, str]:
+    return load_blocks("holdfast.store.postgres", "sql/connect.sql")
+
+
+async def _settle(connection: Connection, address: Address) -> None:
+    """READ COMMITTED, whatever the server, the database or the role has as its default."""
+    if not address.pooled:
+        await connection.execute(_statements()["connect_isolation"])
+        return
+    found = await connection.fetchval(_statements()["connect_default_isolation"])
+    if found != "read committed":
+        raise ConfigurationError(
+            f"transactions of {address.shown} are {found.upper()} by default, Holdfast needs READ COMMITTED and cannot "
+            "ask for it behind a pooler: `alter role ... set default_transaction_isolation = 'read committed'`"
+        )
 
 
 class Connections:

@@ -69,7 +69,8 @@ class Transacting(Work):
         work: Callable[[Any], Awaitable[Any]],
         effects_of: Callable[[Any], Sequence[Effect]],
     ) -> Flushed | None:
-        async with connection.transaction():
+        # Said here, because code that had the connection before may have reset the session (connections.py).
+        async with connection.transaction(isolation="read_committed"):
             # The fence comes first, and its lock is kept: nobody can take the row over while user code runs.
             fence = (claim.row, worker, claim.epoch, claim.revision)
             if await connection.fetchval(self._sql["transact_fence"], *fence) is None:
