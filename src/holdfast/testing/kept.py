@@ -13,7 +13,8 @@ import asyncio
 from collections import defaultdict
 
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.connections import Address, Aged, Connection, Connections, end
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.connections import Aged, Connection, Connections, end
 
 
 class KeptConnections:

@@ -10,7 +10,8 @@ import pytest
 from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, ConsumeSignals, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.connections import Address, connect
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.connections import connect
 from holdfast.store.postgres.driver import ARRAYS
 from holdfast.store.values import NewSignal
 from holdfast.testing.hand import Hand, child_rows, done, keep, park, row

@@ -12,11 +12,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
+from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import DriverConnection
 from holdfast.store.sql import load_blocks
 
@@ -27,7 +27,6 @@ else:
 
 Aged: TypeAlias = tuple[int, Connection]  # as which it was opened, and the connection
 
-CONNECT_SECONDS = 10.0
 COMMAND_SECONDS = 60.0
 
 # What a caller may simply try again (store/base.py), on a new connection: the old one is in doubt. A read-only server
@@ -49,32 +48,8 @@ _SETUP = (
     asyncpg.InsufficientPrivilegeError,
     asyncpg.ClientConfigurationError,
 )
-
-
-class Address:
-    """A database URL, taken apart: what asyncpg connects to, and what may be shown."""
-
-    def __init__(self, url: str, *, pooled: bool = False) -> None:
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname or "", parts.port
-        except ValueError:  # which quotes a part of a password that is not percent-encoded
-            raise ConfigurationError(
-                f"the PostgreSQL URL cannot be read: {_EXAMPLE}, with :, /, @, ? and # of a password percent-encoded"
-            ) from None
-        if parts.scheme not in ("postgresql", "postgres"):
-            raise ConfigurationError(f"{parts.scheme!r} is no scheme of a PostgreSQL URL: {_EXAMPLE}")
-        options = dict(parse_qsl(parts.query))
-        # `pgbouncer=true` is how other tools' URLs say that a pooler in transaction mode is in between.
-        self.pooled = options.pop("pgbouncer", "false").lower() in ("true", "1") or pooled
-        self.dsn = urlunsplit(parts._replace(query=urlencode(options)))
-        where = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
-        user = f"{quote(unquote(parts.username))}@" if parts.username else ""
-        self.shown = f"postgresql://{user}{where}{parts.path}"
-        self.server = f"{where or options.get('host', 'localhost')}"
-
-
-_EXAMPLE = "write it as postgresql://user:password@host:5432/database"
+# What the server says to a parameter of the URL that is none of its settings, or has no such value.
+_UNKNOWN = (asyncpg.UndefinedObjectError, asyncpg.InvalidParameterValueError, asyncpg.CantChangeRuntimeParamError)
 
 
 @contextmanager
@@ -104,15 +79,21 @@ def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUna
 
 
 async def connect(address: Address, application: str = "holdfast") -> Connection:
-    connection: Connection = await asyncpg.connect(
-        address.dsn,
-        connection_class=DriverConnection,
-        timeout=CONNECT_SECONDS,
-        command_timeout=COMMAND_SECONDS,
-        statement_cache_size=0 if address.pooled else 100,
-        # Nothing else: a pooler refuses what it does not know. The routines bring their own settings.
-        server_settings={"application_name": application},
-    )
+    try:
+        connection: Connection = await asyncpg.connect(
+            address.dsn,
+            connection_class=DriverConnection,
+            timeout=address.connect_seconds,
+            command_timeout=COMMAND_SECONDS,
+            statement_cache_size=0 if address.pooled else 100,
+            # Nothing else: a pooler refuses what it does not know. The routines bring their own settings.
+            server_settings={"application_name": application},
+        )
+    except _UNKNOWN as error:
+        raise ConfigurationError(
+            f"PostgreSQL at {address.server} refused the connection: {error}. Parameters of the URL that are not the "
+            f"driver's are settings of the session: take out what is neither ({address.shown})"
+        ) from error
     try:
         await _settle(connection, address)
     except BaseException:

@@ -16,7 +16,8 @@ import asyncpg
 
 from holdfast.core.errors import HoldfastError
 from holdfast.store.base import ARMED_SECONDS
-from holdfast.store.postgres.connections import Address, Connections, connect, end, errors_of
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.connections import Connections, connect, end, errors_of
 from holdfast.store.values import Topic
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from holdfast.store.base import Ear
-from holdfast.store.postgres.connections import Address, Connections
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.ears import PostgresEar
 from holdfast.store.postgres.migrate import PACKAGE, check_schema, migrate
 from holdfast.store.sql import load_blocks

@@ -1,0 +1,75 @@
+"""A database URL, as libpq and hosted databases write it: what asyncpg connects to, and what may be shown.
+
+asyncpg hands every parameter that it does not know to the server, which refuses those that are libpq's own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from holdfast.core.errors import ConfigurationError
+
+CONNECT_SECONDS = 10.0
+
+_EXAMPLE = "write it as postgresql://user:password@host:5432/database"
+# What makes no difference to what is sent and believed.
+_LEFT_OUT: Final = frozenset(
+    {
+        "fallback_application_name",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "sslcompression",
+        "sslsni",
+        "tcp_user_timeout",
+    }
+)
+# What asyncpg cannot do. Whoever only prefers it can be served.
+_DEMANDS: Final = frozenset({"channel_binding", "gssencmode"})
+
+
+class Address:
+    """`server` names the host or hosts; `shown` is the URL without its secrets."""
+
+    def __init__(self, url: str, *, pooled: bool = False) -> None:
+        try:
+            parts = urlsplit(url)
+            where = ",".join(_place(one) for one in parts.netloc.rpartition("@")[2].split(","))
+        except ValueError:  # which quotes a part of a password that is not percent-encoded
+            raise ConfigurationError(
+                f"the PostgreSQL URL cannot be read: {_EXAMPLE}, with :, /, @, ? and # of a password percent-encoded"
+            ) from None
+        if parts.scheme not in ("postgresql", "postgres"):
+            raise ConfigurationError(f"{parts.scheme!r} is no scheme of a PostgreSQL URL: {_EXAMPLE}")
+        options = {name: value for name, value in parse_qsl(parts.query) if name not in _LEFT_OUT}
+        # `pgbouncer=true` is how other tools' URLs say that a pooler in transaction mode is in between.
+        self.pooled = options.pop("pgbouncer", "false").lower() in ("true", "1") or pooled
+        self.connect_seconds = _seconds(options.pop("connect_timeout", "0")) or CONNECT_SECONDS
+        for name in _DEMANDS.intersection(options):
+            if options.pop(name) == "require":
+                raise ConfigurationError(
+                    f"asyncpg cannot do what {name}=require asks for: take it out of the PostgreSQL URL; "
+                    "sslmode=verify-full makes sure of the server"
+                )
+        self.dsn = urlunsplit(parts._replace(query=urlencode(options)))
+        user = f"{quote(unquote(parts.username))}@" if parts.username else ""
+        self.shown = f"postgresql://{user}{where}{parts.path}"
+        self.server = f"{where or options.get('host', 'localhost')}"
+
+
+def _place(one: str) -> str:
+    """One of the hosts; its port is that of no other."""
+    parts = urlsplit(f"//{one}")
+    host, port = parts.hostname or "", parts.port
+    return (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        raise ConfigurationError(
+            f"connect_timeout of the PostgreSQL URL is a number of seconds, not {text!r}"
+        ) from None
