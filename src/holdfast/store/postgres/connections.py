@@ -183,6 +183,16 @@ class Connections:
         connection.remove_termination_listener(self.note_loss)
         connection.terminate()
 
+    def distrust(self, newest: int) -> None:
+        """One fell silent: those as old that are idle may be as dead, and each would cost its caller as long."""
+        for idle in (self._idle, self._flush_idle):
+            for _, connection in [aged for aged in idle if aged[0] <= newest]:
+                connection.terminate()
+
+    @property
+    def newest(self) -> int:
+        return self._opened
+
     def note_loss(self, _: object = None) -> None:
         """One broke. Its driver says so a little later than a call may find it out: that both count does no harm."""
         if not self._closed:
@@ -199,7 +209,7 @@ class Connections:
 class Lent:
     """A connection for the time of an `async with`; a class, because a generator costs a tenth of a small flush."""
 
-    __slots__ = ("_aged", "_connections", "_doing", "_idle", "_slots")
+    __slots__ = ("_aged", "_connections", "_doing", "_idle", "_newest", "_slots")
 
     def __init__(self, connections: Connections, doing: str, idle: list[Aged], slots: asyncio.Semaphore) -> None:
         self._connections = connections
@@ -209,6 +219,7 @@ class Lent:
 
     async def __aenter__(self) -> Connection:
         await self._slots.acquire()
+        self._newest = self._connections.newest
         # The oldest knows the most routines, and the younger ones are there for when it is taken.
         while self._idle:
             self._aged = self._idle.pop()
@@ -230,6 +241,8 @@ class Lent:
         if isinstance(error, _PASSING):
             self._aged[1].terminate()
             self._connections.note_loss()
+            if isinstance(error, OSError):  # a timeout is one, and what the kernel says of a peer that is gone
+                self._connections.distrust(self._newest)
         elif error is not None and not isinstance(error, Exception):
             self._connections.cut(self._aged[1])
         try:

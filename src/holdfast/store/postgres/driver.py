@@ -1,4 +1,4 @@
-"""The driver's connection, which knows without asking what the array types of the routines are.
+"""The driver's connection: it notices a server that fell silent, and knows the array types of the routines.
 
 asyncpg asks the server about every type that it has no codec for, arrays among them, in each connection anew and with a
 query that takes longer to plan than any call of the ledger takes. The server's own types have had the same numbers in
@@ -7,6 +7,8 @@ every release.
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +54,27 @@ ARRAYS: Final = dict(
 )
 
 
+# A firewall that forgets a connection says nothing to either side. So the kernel asks an idle server, and gives up one
+# that does not confirm what was sent: well within the lease of a worker. Not every system has all of them.
+SILENT_SECONDS: Final = 20
+_ALIVE: Final = (
+    ("TCP_KEEPIDLE", 15),
+    ("TCP_KEEPINTVL", 5),
+    ("TCP_KEEPCNT", 3),
+    ("TCP_USER_TIMEOUT", SILENT_SECONDS * 1000),
+)
+
+
+def _watch_over(transport: asyncio.BaseTransport) -> None:
+    wire = transport.get_extra_info("socket")
+    if wire is None or wire.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _ALIVE:
+        if hasattr(socket, name):
+            wire.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class _Answer:
     """Stands for the statement by which the driver would have asked; a name, so nothing is prepared anew."""
 
@@ -63,8 +86,9 @@ class DriverConnection(_Connection):
 
     __slots__ = ("codecs",)
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, protocol: Any, transport: asyncio.BaseTransport, *arguments: Any, **named: Any) -> None:
+        super().__init__(protocol, transport, *arguments, **named)
+        _watch_over(transport)
         self.codecs: list[tuple[str, str]] = []
 
     async def set_type_codec(self, typename: str, *, schema: str = "public", **codec: Any) -> None:

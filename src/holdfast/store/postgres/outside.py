@@ -26,6 +26,7 @@ from holdfast.store.values import (
 
 # Counting further than this would make a look at the queues cost what the queues hold.
 QUEUE_COUNT_BOUND = 10_000
+BEAT_SECONDS_LEAST = 1.0
 
 
 class Outside(Ledger):
@@ -42,9 +43,11 @@ class Outside(Ledger):
     async def beat(self, worker: str, lease_seconds: float) -> bool:
         reach("lease.before")
         async with self._connections.any("extend a lease") as connection:
-            is_there = await connection.fetchval(self._sql["worker_beat"], worker, lease_seconds) is not None
+            # A connection that has gone silent must be given up while there is time for a beat on another.
+            seconds = max(BEAT_SECONDS_LEAST, lease_seconds / 2)
+            beaten = await connection.fetchval(self._sql["worker_beat"], worker, lease_seconds, timeout=seconds)
         reach("lease.after")
-        return is_there
+        return beaten is not None
 
     async def retire_worker(self, worker: str) -> int:
         reach("release.before")
