@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from holdfast.core.errors import StoreUnavailableError
+from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.store.base import Store
 
 log = logging.getLogger("holdfast.engine")
@@ -93,7 +93,7 @@ class Heartbeat:
                         is_open = True
                     await self.run_once(store)
                     in_trouble = False
-                except StoreUnavailableError as error:
+                except (StoreUnavailableError, ConfigurationError) as error:  # the worker itself was let in
                     if not in_trouble:
                         log.warning("the heartbeat could not reach the store, trying again: %s", error)
                     in_trouble = True

@@ -1,16 +1,18 @@
-"""A server that falls silent: a firewall forgot the connection, a machine is gone, and nobody said so."""
+"""A server that falls silent (a firewall forgot the connection, and nobody said so), or lets nobody in any more."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 
+import asyncpg
 import pytest
 from tests.store.postgres.conftest import Connection
 
-from holdfast.core.errors import StoreUnavailableError
+from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.store.postgres import PostgresStore, outside
 from holdfast.store.postgres.driver import SILENT_SECONDS
+from holdfast.testing.postgres import PostgresServer
 
 
 async def test_a_beat_is_given_up_while_the_lease_leaves_time_for_another(
@@ -56,3 +58,32 @@ async def test_the_kernel_watches_over_every_connection(ledger: PostgresStore) -
         wire = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
     assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SILENT_SECONDS * 1000
+
+
+SHUT = ["alter role {0} {no}login", "alter database {0} allow_connections {is_open}"]
+
+
+@pytest.mark.parametrize("change", SHUT, ids=["role", "database"])
+async def test_a_server_that_lets_nobody_in_any_more_is_away_and_not_misconfigured(
+    postgres_server: PostgresServer, schema: str, change: str
+) -> None:
+    """A password is changed, a database is moved: what is at work would be stranded, where it only has to wait."""
+    admin = await asyncpg.connect(postgres_server.url())
+    await admin.execute(f"create role {schema} login superuser")
+    await admin.execute(f"create database {schema}")
+    store = PostgresStore(postgres_server.url(schema).replace("postgres@", f"{schema}@"))
+    await store.open()
+    await admin.execute(change.format(schema, no="no", is_open=False))
+    await admin.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = $1", schema)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError):
+            await store.now_us()
+    other = PostgresStore(postgres_server.url(schema).replace("postgres@", f"{schema}@"))
+    with pytest.raises((ConfigurationError, StoreUnavailableError), match=r"log in|accepting connections"):
+        await other.open()
+    await admin.execute(change.format(schema, no="", is_open=True))
+    assert await store.now_us()
+    await store.close()
+    await admin.execute(f"drop database {schema} with (force)")
+    await admin.execute(f"drop role {schema}")
+    await admin.close()

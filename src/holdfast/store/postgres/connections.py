@@ -94,6 +94,10 @@ async def connect(address: Address, application: str = "holdfast") -> Connection
             f"PostgreSQL at {address.server} refused the connection: {error}. Parameters of the URL that are not the "
             f"driver's are settings of the session: take out what is neither ({address.shown})"
         ) from error
+    except asyncpg.PostgresError as error:
+        if isinstance(error, (*_PASSING, *_SETUP)):
+            raise
+        raise _unavailable(address, "connect", error) from error  # as a database that takes none now
     try:
         await _settle(connection, address)
     except BaseException:
@@ -229,6 +233,12 @@ class Lent:
         try:
             with errors_of(self._connections.address, self._doing):
                 self._aged = await self._connections.connect()
+        except ConfigurationError as error:
+            self._slots.release()
+            if not self._connections.newest:
+                raise
+            # It let this process in before: somebody changed a password, or the database is being moved. That passes.
+            raise StoreUnavailableError(str(error)) from error
         except BaseException:
             self._slots.release()
             raise
