@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncpg
 import pytest
 from tests.store.postgres.conftest import Connect, Connection
 from tests.store.postgres.held import deliver_in, while_held
@@ -11,6 +12,7 @@ from holdfast.core.status import Status
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.values import NewSignal
 from holdfast.testing.hand import Hand, done, park, row
+from holdfast.testing.postgres import PostgresServer
 
 ISOLATION = "default_transaction_isolation"
 
@@ -66,3 +68,16 @@ async def test_a_ledger_does_not_care_what_a_backslash_means(postgres_url: str, 
     )
     await connection.execute(f"set {setting} = off")
     assert len(await connection.fetchval(f"select {schema}.start('charge', '{{\"n\": 1}}')")) == 64
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_a_database_that_cannot_hold_every_text_gets_no_ledger(
+    postgres_server: PostgresServer, schema: str, encoding: str
+) -> None:
+    admin = await asyncpg.connect(postgres_server.url())
+    await admin.execute(f"create database {schema} encoding '{encoding}' template template0")
+    store = PostgresStore(postgres_server.url(schema))
+    with pytest.raises(ConfigurationError, match=f"encoded in {encoding}.*UTF8"):
+        await store.open()
+    await admin.execute(f"drop database {schema} with (force)")
+    await admin.close()

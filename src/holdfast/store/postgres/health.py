@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast.store.health import Check, Level, SchemaState, missing_check, size_text
 from holdfast.store.postgres.connections import connect, end, errors_of
 from holdfast.store.postgres.ledger import Ledger
-from holdfast.store.postgres.migrate import PACKAGE, ROUTINES, SERVER_MIN, found_version
+from holdfast.store.postgres.migrate import ENCODING, PACKAGE, ROUTINES, SERVER_MIN, found_version
 from holdfast.store.sql import load_text, migrations
 
 _IDLE_SECONDS: Final = 300.0
@@ -71,6 +71,7 @@ def _settings(facts: Any) -> list[Check]:
     return [
         server,
         replica,
+        _setting(facts, "encoding", Level.BAD, "it cannot hold every text: move to a database in UTF8", (ENCODING,)),
         _setting(facts, "fsync", Level.BAD, lost),
         _setting(facts, "full_page_writes", Level.BAD, "a torn page cannot be repaired after a crash: turn it on"),
         _setting(facts, "synchronous_commit", Level.BAD, lost, ("on", "remote_write", "remote_apply", "local")),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "holdfast.store.postgres"
 SERVER_MIN = 140000
+ENCODING = "UTF8"
 # Goes up with every release that changes a routine. A routine whose parameters or answer change gets a new name.
 ROUTINES = 1
 # A step over a large ledger takes its time; others wait for it.
@@ -97,6 +98,8 @@ async def migrate(connection: Connection, schema: str) -> None:
         found = await found_version(connection, schema)
         if _is_current(found, schema, newest):
             return
+        if found is None:
+            _check_encoding(connection)
         for step in steps:
             if found is None or step.version > found[0]:
                 await connection.execute(step.text, timeout=MIGRATION_SECONDS)
@@ -104,6 +107,16 @@ async def migrate(connection: Connection, schema: str) -> None:
             for text in routines(schema):
                 await connection.execute(text)
         await connection.execute(sql["migrate_note"], newest, ROUTINES, routines_digest())
+
+
+def _check_encoding(connection: Connection) -> None:
+    """Before there is a ledger: later, the first text that does not fit comes with an outcome of work that was done."""
+    encoding = getattr(connection.get_settings(), "server_encoding", ENCODING)
+    if encoding != ENCODING:
+        raise ConfigurationError(
+            f"the database is encoded in {encoding} and cannot hold every text: make one with "
+            f"`create database ... encoding '{ENCODING}' template template0`"
+        )
 
 
 def _is_current(found: Found | None, schema: str, newest: int) -> bool:

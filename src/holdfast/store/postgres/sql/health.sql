@@ -1,6 +1,6 @@
 -- name: health_facts
 select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
-  current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
+  current_setting('server_encoding') as encoding, current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
   current_setting('synchronous_commit') as synchronous_commit, current_setting('autovacuum') as autovacuum,
   current_setting('max_connections')::int as max_connections, pg_is_in_recovery() as is_replica,
   current_setting('synchronous_standby_names') as standbys,
