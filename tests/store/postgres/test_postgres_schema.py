@@ -165,7 +165,8 @@ def test_every_routine_carries_its_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "Upper", "with space", 'quo"te', "x" * 64, "1st", "a-b", "order", "user", "pg_ledger"]
+    "name",
+    ["", "Upper", "with space", 'quo"te', "x" * 64, "1st", "a-b", "order", "user", "pg_ledger", "information_schema"],
 )
 def test_a_schema_that_needs_quotes_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="schema"):
@@ -183,8 +184,17 @@ async def test_a_user_who_may_not_create_the_schema_is_told(postgres_server: Pos
     role = f"role_{schema}"
     await connection.execute(f"create role {role} login")
     store = PostgresStore(postgres_server.url().replace("//postgres@", f"//{role}@"), schema=schema)
-    with pytest.raises(ConfigurationError, match="permission denied"):
+    with pytest.raises(ConfigurationError, match=r"permission denied.*holdfast migrate"):
         await store.open()
     await store.close()
     await connection.execute(f"drop role {role}")
     await connection.close()
+
+
+async def test_a_schema_that_holds_something_else_is_refused(postgres_url: str, schema: str, connect: Connect) -> None:
+    connection = await connect()
+    await connection.execute(f"create schema {schema}; create table {schema}.queues (id int)")
+    store = PostgresStore(postgres_url, schema=schema)
+    with pytest.raises(ConfigurationError, match=r"queues.*schema of its own"):
+        await store.open()
+    assert await connection.fetchval("select count(*) from pg_class where relnamespace = $1::regnamespace", schema) == 1

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeAlias
 
+import asyncpg
+
 from holdfast.core.errors import ConfigurationError, SchemaTooNewError
-from holdfast.store.sql import load_blocks, load_text, migrations
+from holdfast.store.sql import Migration, load_blocks, load_text, migrations
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.connections import Connection
@@ -30,7 +33,7 @@ MIGRATION_SECONDS = 6 * 3600.0
 Found: TypeAlias = tuple[int, int, str]  # the migration, the release of the routines, and their digest
 
 _INCLUDE = re.compile(r"\{include ([a-z_]+)\}")
-_SCHEMA_NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
+_SCHEMA_NAME = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,62}")
 # Words of SQL that would have to be quoted; a test asks the server for them.
 _RESERVED_WORDS = """
 all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation column
@@ -81,7 +84,6 @@ def _statements(schema: str) -> Mapping[str, str]:
 
 
 async def migrate(connection: Connection, schema: str) -> None:
-    sql = _statements(schema)
     steps = migrations(PACKAGE, schema=schema)
     newest = steps[-1].version
     if _is_current(await found_version(connection, schema), schema, newest):
@@ -91,6 +93,13 @@ async def migrate(connection: Connection, schema: str) -> None:
         raise ConfigurationError(
             f"this is PostgreSQL {server.major}, Holdfast needs {SERVER_MIN // 10000} or newer: upgrade the server"
         )
+    with _obstacles(schema):
+        await _migrate(connection, schema, steps)
+
+
+async def _migrate(connection: Connection, schema: str, steps: Sequence[Migration]) -> None:
+    sql = _statements(schema)
+    newest = steps[-1].version
     async with connection.transaction():
         await connection.execute(sql["migrate_lock"], f"holdfast.{schema}", timeout=MIGRATION_SECONDS)
         if await connection.fetchval(sql["migrate_has_schema"], schema) is None:
@@ -107,6 +116,21 @@ async def migrate(connection: Connection, schema: str) -> None:
             for text in routines(schema):
                 await connection.execute(text)
         await connection.execute(sql["migrate_note"], newest, ROUTINES, routines_digest())
+
+
+@contextmanager
+def _obstacles(schema: str) -> Iterator[None]:
+    try:
+        yield
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise ConfigurationError(
+            f"the schema {schema!r} is not that of this release, and this role may not change it: {error}. Run "
+            "`holdfast migrate` of this release as the role that owns it, then start again"
+        ) from error
+    except (asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError, asyncpg.DuplicateFunctionError) as error:
+        raise ConfigurationError(
+            f"the schema {schema!r} holds no ledger, and something else: {error}. Give Holdfast a schema of its own"
+        ) from error
 
 
 def _check_encoding(connection: Connection) -> None:
