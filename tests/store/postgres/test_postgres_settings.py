@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
 import pytest
 from tests.store.postgres.conftest import Connect, Connection
-from tests.store.postgres.held import deliver_in, while_held
+from tests.store.postgres.held import deliver_in, until_it_waits, while_held
 
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import Status
@@ -81,3 +83,18 @@ async def test_a_database_that_cannot_hold_every_text_gets_no_ledger(
         await store.open()
     await admin.execute(f"drop database {schema} with (force)")
     await admin.close()
+
+
+async def test_a_migration_takes_longer_than_statements_may(
+    postgres_url: str, schema: str, held: Connection, connect: Connect
+) -> None:
+    await held.execute("select pg_advisory_xact_lock(hashtextextended($1, 0))", f"holdfast.{schema}")
+    store = PostgresStore(f"{postgres_url}?statement_timeout=400", schema=schema)
+    opening = asyncio.create_task(store.open())
+    await until_it_waits(await connect(), opening, held)
+    await held.execute("select pg_sleep(0.5)")
+    await held.execute("commit")
+    await opening
+    async with store._connections.any("look") as connection:
+        assert await connection.fetchval("show statement_timeout") == "400ms"
+    await store.close()

@@ -101,6 +101,7 @@ async def _migrate(connection: Connection, schema: str, steps: Sequence[Migratio
     sql = _statements(schema)
     newest = steps[-1].version
     async with connection.transaction():
+        await connection.execute(sql["migrate_patience"])
         await connection.execute(sql["migrate_lock"], f"holdfast.{schema}", timeout=MIGRATION_SECONDS)
         if await connection.fetchval(sql["migrate_has_schema"], schema) is None:
             await connection.execute(sql["migrate_create_schema"])

@@ -1,3 +1,7 @@
+-- Half a migration is none, and would be begun again at every start: it takes the time it needs.
+-- name: migrate_patience
+set local statement_timeout = 0
+
 -- A lock of the transaction, not of the session: that one would not survive a pooler.
 -- name: migrate_lock
 select pg_advisory_xact_lock(hashtextextended($1, 0))
