@@ -52,6 +52,7 @@ async def test_a_server_that_is_down_is_named_and_its_password_is_not() -> None:
         asyncpg.LockNotAvailableError("canceling statement due to lock timeout"),
         asyncpg.QueryCanceledError("canceling statement due to statement timeout"),
         asyncpg.ReadOnlySQLTransactionError("cannot execute UPDATE in a read-only transaction"),
+        asyncpg.PostgresIOError("could not read block 7"),
         asyncpg.InterfaceError("connection is closed"),
         asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
         ConnectionResetError("reset by peer"),
@@ -359,6 +360,18 @@ async def test_a_store_of_any_size_can_be_warmed(postgres_url: str, schema: str,
 
 
 # ---------------------------------------------------------------------- behind a pooler in transaction mode
+
+
+async def test_a_session_with_other_prepared_statements_is_given_up_and_a_pooler_suspected(
+    ledger: PostgresStore,
+) -> None:
+    """Behind a pooler that nobody told of, what is at work would be stranded, where it only has to wait."""
+    await ledger.now_us()
+    for _, connection in ledger._connections._idle:
+        await connection.execute("deallocate all")
+    with pytest.raises(StoreUnavailableError, match="pgbouncer=true"):
+        await ledger.now_us()
+    assert await ledger.now_us()
 
 
 @pytest_asyncio.fixture

@@ -29,6 +29,8 @@ Aged: TypeAlias = tuple[int, Connection]  # as which it was opened, and the conn
 
 COMMAND_SECONDS = 60.0
 
+# The session has not the prepared statements that it should have: somebody else's, or cleared by user code.
+_STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 # What a caller may simply try again (store/base.py), on a new connection: the old one is in doubt. A read-only server
 # is a primary that has just lost its role.
 _PASSING = (
@@ -38,6 +40,8 @@ _PASSING = (
     asyncpg.TransactionRollbackError,
     asyncpg.LockNotAvailableError,
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.PostgresSystemError,
+    *_STATEMENTS,
     asyncpg.InternalClientError,  # a statement met the server's goodbye half-way
     OSError,
     TimeoutError,
@@ -72,9 +76,14 @@ def errors_of(address: Address, doing: str) -> Iterator[None]:
 
 
 def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUnavailableError:
+    advice = "check that the server runs and accepts connections"
+    if isinstance(error, _STATEMENTS):
+        advice = "if a pooler in transaction mode is in between, add pgbouncer=true to the URL"
+    elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        advice = "it is a replica, or default_transaction_read_only is on: connect to one that can be written to"
     return StoreUnavailableError(
         f"PostgreSQL at {address.server} could not {doing}: {str(error) or type(error).__name__}. Nothing is lost; "
-        f"check that the server runs and accepts connections ({address.shown}), and try again"
+        f"{advice} ({address.shown}), and try again"
     )
 
 
