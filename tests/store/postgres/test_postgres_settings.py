@@ -9,7 +9,7 @@ import pytest
 from tests.store.postgres.conftest import Connect, Connection
 from tests.store.postgres.held import deliver_in, until_it_waits, while_held
 
-from holdfast.core.errors import ConfigurationError
+from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.core.status import Status
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.values import NewSignal
@@ -50,6 +50,24 @@ async def test_user_code_that_resets_its_session_does_not_change_the_isolation_o
         claim = await hand.take(row(name))
         assert (await store.transact(hand.name, claim, look, lambda _: (done(),))).applied
     assert seen == ["read committed", "read committed"]
+    await store.close()
+
+
+async def test_user_code_that_leaves_its_transaction_idle_for_too_long_is_told_so(
+    ledger: PostgresStore, postgres_url: str, schema: str
+) -> None:
+    store = PostgresStore(f"{postgres_url}?idle_in_transaction_session_timeout=200", schema=schema)
+    await store.open()
+    hand = await Hand(store, lease_seconds=3600).start()
+
+    async def dawdle(connection: Connection) -> None:
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        await lost.wait()
+
+    claim = await hand.take(row("a"))
+    with pytest.raises(StoreUnavailableError, match="idle_in_transaction_session_timeout"):
+        await store.transact(hand.name, claim, dawdle, lambda _: (done(),))
     await store.close()
 
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import asyncpg
+
 from holdfast.core.crashpoints import reach
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import TERMINAL
@@ -48,6 +50,14 @@ class Transacting(Work):
                     if connection.codecs:  # the next one to use it would be surprised
                         self._apart.cut(connection)
                     raise
+                except asyncpg.InterfaceError as error:
+                    if not connection.is_closed():
+                        raise
+                    # The driver only says that it cannot roll back.
+                    raise asyncpg.ConnectionDoesNotExistError(
+                        "the connection was lost while user code had it: the server ended it, or the code takes longer "
+                        "than idle_in_transaction_session_timeout allows"
+                    ) from error
         except _WorkFailed as failed:
             raise failed.error from None
         if flushed is None:
