@@ -11,7 +11,8 @@ from tests.store.postgres.held import deliver_in, until_it_waits, while_held
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.core.status import Status
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.health import Level
+from holdfast.store.postgres import PostgresStore, health
 from holdfast.store.values import NewSignal
 from holdfast.testing.hand import Hand, done, park, row
 from holdfast.testing.postgres import PostgresServer
@@ -116,3 +117,17 @@ async def test_a_migration_takes_longer_than_statements_may(
     async with store._connections.any("look") as connection:
         assert await connection.fetchval("show statement_timeout") == "400ms"
     await store.close()
+
+
+async def test_a_transaction_that_is_open_for_long_is_told_of_idle_or_not(
+    ledger: PostgresStore, held: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vacuum keeps all that ended since it began, and each pick reads it."""
+    busy = asyncio.create_task(held.execute("select pg_sleep(60)"))
+    found = {check.name: check for check in await ledger.examine()}
+    assert found["transactions"].level is Level.OK
+    monkeypatch.setattr(health, "_OPEN_SECONDS", 0.0)
+    found = {check.name: check for check in await ledger.examine()}
+    assert found["transactions"].level is Level.WARN
+    busy.cancel()
+    await asyncio.gather(busy, return_exceptions=True)

@@ -12,6 +12,7 @@ from holdfast.store.postgres.migrate import ENCODING, PACKAGE, ROUTINES, SERVER_
 from holdfast.store.sql import load_text, migrations
 
 _IDLE_SECONDS: Final = 300.0
+_OPEN_SECONDS: Final = 3600.0
 _DEAD_ROWS: Final = 50_000
 _BUSY_SHARE: Final = 0.9
 
@@ -86,9 +87,15 @@ def _load(facts: Any) -> list[Check]:
     found = f"{facts['connections']} of {facts['max_connections']}"
     checks = [Check(name="connections", level=level, found=found, advice=advice)]
     level, advice = Level.OK, None
-    if facts["idle_seconds"] > _IDLE_SECONDS:
-        level, advice = Level.WARN, "it keeps vacuum from cleaning up: find it in pg_stat_activity and end it"
-    found = f"the oldest idle one is open for {facts['idle_seconds']:.0f} s"
+    if facts["idle_seconds"] > _IDLE_SECONDS or facts["open_seconds"] > _OPEN_SECONDS:
+        level = Level.WARN
+        advice = (
+            "it keeps vacuum from cleaning up, and each pick reads what has ended since: find it in pg_stat_activity "
+            "or pg_prepared_xacts and end it"
+        )
+    found = (
+        f"the oldest is open for {facts['open_seconds']:.0f} s, the oldest idle one for {facts['idle_seconds']:.0f} s"
+    )
     checks.append(Check(name="transactions", level=level, found=found, advice=advice))
     return [*checks, Check(name="size", level=Level.OK, found=size_text(facts["size"]))]
 

@@ -7,6 +7,9 @@ select current_setting('server_version') as version, current_setting('server_ver
   (select count(*) from pg_stat_activity where backend_type = 'client backend') as connections,
   (select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 from pg_stat_activity
     where state like 'idle in transaction%') as idle_seconds,
+  (select coalesce(max(extract(epoch from clock_timestamp() - began)), 0)::float8 from (
+    select xact_start from pg_stat_activity where backend_type in ('client backend', 'walsender')
+    union all select prepared from pg_prepared_xacts) o(began)) as open_seconds,
   pg_database_size(current_database()) as size
 
 -- name: health_vacuum
