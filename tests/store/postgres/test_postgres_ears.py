@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import asyncpg
 import pytest
 from tests.store.postgres.conftest import Connect
 
@@ -148,4 +149,32 @@ async def test_an_ear_closes_where_nothing_can_be_written(ledger: PostgresStore,
     ear = await ledger.open_ear(lambda _: None)
     await ear.arm(Topic.WORK)
     await (await connect()).execute(f"drop schema {schema} cascade")
+    await ear.close()
+
+
+async def test_who_may_only_read_waits_for_results_without_being_told(
+    ledger: PostgresStore, postgres_url: str, schema: str
+) -> None:
+    reader = PostgresStore(f"{postgres_url}?default_transaction_read_only=on", schema=schema)
+    await reader.open()
+    ear = await reader.open_ear(Heard())
+    for topic in Topic:
+        await ear.arm(topic)
+    assert not reader.losses, "the connection is as good as before"
+    await ear.close()
+    await reader.close()
+
+
+async def test_a_replica_where_nobody_can_listen_is_listened_to_once_it_is_promoted(
+    ledger: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    with monkeypatch.context() as standby:
+
+        async def refuse(*_: object) -> None:
+            raise asyncpg.ReadOnlySQLTransactionError("cannot execute LISTEN during recovery")
+
+        standby.setattr(asyncpg.Connection, "add_listener", refuse)
+        ear = await ledger.open_ear(heard)
+    await heard.until(Topic.WORK, 1)
     await ear.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.store.base import ARMED_SECONDS
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.connections import Connections, connect, end, errors_of
@@ -53,7 +53,12 @@ class PostgresEar:
 
     async def listen(self, address: Address) -> None:
         """Subscribe, and keep subscribed until closed."""
-        self._connection = await self._subscribe(address)
+        try:
+            self._connection = await self._subscribe(address)
+        except StoreUnavailableError as error:
+            if not isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError):
+                raise
+            self._lost.set()  # a replica, where nobody can listen until it is promoted
         self._task = asyncio.create_task(self._stay(address), name="holdfast-listen")
 
     async def arm(self, topic: Topic) -> None:
@@ -62,7 +67,9 @@ class PostgresEar:
         if self._task is None or now - self._armed.get(topic, -ARMED_SECONDS) < _REARM_SECONDS:
             return
         async with self._connections.any("arm a listener") as connection:
-            await connection.execute(self._sql["listener_arm"], self._id, topic.value, ARMED_SECONDS)
+            # Who may only read looks now and then: nobody is asked to tell.
+            with contextlib.suppress(asyncpg.ReadOnlySQLTransactionError, asyncpg.InsufficientPrivilegeError):
+                await connection.execute(self._sql["listener_arm"], self._id, topic.value, ARMED_SECONDS)
         self._armed[topic] = now
 
     async def close(self) -> None:
