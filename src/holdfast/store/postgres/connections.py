@@ -76,14 +76,15 @@ def errors_of(address: Address, doing: str) -> Iterator[None]:
 
 
 def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUnavailableError:
-    advice = "check that the server runs and accepts connections"
+    said, advice = str(error) or type(error).__name__, "check that the server runs and accepts connections"
     if isinstance(error, _STATEMENTS):
+        said = said.partition("\n")[0]  # the driver adds a page of advice, to use its own pool
         advice = "if a pooler in transaction mode is in between, add pgbouncer=true to the URL"
     elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         advice = "it is a replica, or default_transaction_read_only is on: connect to one that can be written to"
     return StoreUnavailableError(
-        f"PostgreSQL at {address.server} could not {doing}: {str(error) or type(error).__name__}. Nothing is lost; "
-        f"{advice} ({address.shown}), and try again"
+        f"PostgreSQL at {address.server} could not {doing}: {said}. Nothing is lost; {advice} "
+        f"({address.shown}), and try again"
     )
 
 
