@@ -292,8 +292,21 @@ async def test_nothing_is_written_into_a_file_that_is_gone(sqlite: SqliteStore, 
     shutil.copyfile(aside, path)
     with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
         await sqlite.beat(hand.name, 30)
+    with pytest.raises(StoreUnavailableError, match="deleted or replaced"):  # it would be read as it was, for ever
+        await sqlite.get(promise_of("a"))
+    with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+        await sqlite.endings([promise_of("a")])
     aside.replace(path)
     await hand.apply(claim, done())
+
+
+async def test_nothing_is_written_into_a_log_that_is_gone(sqlite: SqliteStore, hand: Hand, tmp_path: Path) -> None:
+    log, aside = sqlite._path.with_name(f"{sqlite._path.name}-wal"), tmp_path / "aside"
+    log.rename(aside)
+    with pytest.raises(StoreUnavailableError, match="-wal was deleted or replaced"):
+        await hand.insert(row("a"))
+    aside.rename(log)
+    await hand.insert(row("a"))
 
 
 async def test_nothing_is_written_where_the_folder_cannot_be_looked_into(

@@ -35,6 +35,17 @@ _ears: dict[str, set[SqliteEar]] = {}
 _ears_guard = threading.Lock()
 
 
+def _forget_ears() -> None:
+    """In a forked process: who listens in its parent is another process now, and is told by a datagram."""
+    global _ears_guard
+    _ears_guard = threading.Lock()
+    _ears.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_ears)
+
+
 class SqliteEar:
     """One listener on one event loop."""
 

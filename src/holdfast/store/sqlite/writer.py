@@ -11,7 +11,6 @@ can write). The log is synced as a whole, so the next commit that waits takes it
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import sys
 import threading
@@ -23,8 +22,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
-from holdfast.core.errors import StoreError, StoreUnavailableError
+from holdfast.core.errors import StoreError
 from holdfast.store.sqlite.connection import connect, explain
+from holdfast.store.sqlite.forks import close_at_fork
+from holdfast.store.sqlite.ledger_file import LedgerFile
 from holdfast.store.sqlite.lock import WriterLock
 
 T = TypeVar("T")
@@ -96,14 +97,26 @@ class Writer:
         self._queued: set[Future[Any]] = set()  # what was handed to the thread and is not done
         self._last: asyncio.Future[Any] | None = None  # of these the last
         self._stall = 0.0  # how long commits have taken of late, as a share of how long they may
+        self._busy_seconds = busy_seconds
+        self._is_closed = False
         self._lock = WriterLock(path, busy_seconds)
         try:
-            self.db = connect(path, busy_seconds)
+            self._db: sqlite3.Connection | None = connect(path, busy_seconds)
         except BaseException:
             self._lock.close()
             raise
-        self._file = self._identity()
+        self._file = LedgerFile(path)
+        close_at_fork(self)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """For whoever has the gate."""
+        if self._db is None:
+            if self._is_closed:
+                raise self._closed()
+            self._db = connect(self._path, self._busy_seconds)
+        return self._db
 
     @property
     def is_quick(self) -> bool:
@@ -120,31 +133,50 @@ class Writer:
     def close(self) -> None:
         self._thread.shutdown(wait=True)
         with self._gate:
-            self.db.close()
+            self._is_closed = True
+            self._close_connection()
             self._lock.close()
+
+    def pause(self, seconds: float) -> bool:
+        if not self._gate.acquire(timeout=seconds):
+            return False
+        self._close_connection()
+        return True
+
+    def resume(self) -> None:
+        self._gate.release()
+
+    def leave_to_parent(self) -> None:
+        self._lock.close()  # a lock that a dead parent held would be held on by this copy of its descriptor
+        self._gate.release()
+
+    def _close_connection(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        self._file.forget_log()
 
     async def run(self, point: str | None, work: Callable[[Tx], T], may_lag: MayLag | None = None) -> T:
         """One write transaction in the writer thread. Cancelling the caller does not undo it."""
         try:
             queued = self._thread.submit(self.run_now, point, work, may_lag)
         except RuntimeError as error:
-            raise StoreError(f"the store on {self._path} is closed: open it again") from error
+            raise self._closed() from error
         self._queued.add(queued)
         queued.add_done_callback(self._queued.discard)  # also of one that is cancelled before its turn
         future: asyncio.Future[T] = asyncio.wrap_future(queued)
         self._last = future
         return await future
 
+    def _closed(self) -> StoreError:
+        return StoreError(f"the store on {self._path} is closed: open it again")
+
     def run_now(self, point: str | None, work: Callable[[Tx], T], may_lag: MayLag | None = None) -> T:
         """One write transaction on the calling thread."""
         with self._gate:
             waited = self._lock.acquire()
             try:
-                if self._identity() != self._file:
-                    raise StoreUnavailableError(
-                        f"{self._path} was deleted or replaced while this process had it open, and what is written to "
-                        "the old file would be lost: restart this process, or put the file back"
-                    )
+                self._file.require_same()
                 lags = may_lag is not None and may_lag(self.db)
                 if lags:
                     self.db.execute("pragma synchronous = normal")
@@ -163,19 +195,12 @@ class Writer:
             wake()
         return result
 
-    def _identity(self) -> tuple[int, int] | None:
-        """Which file the path is; SQLite itself would write on into one that is gone."""
-        try:
-            found = os.stat(self._path)
-        except OSError:  # it is gone, or its folder is
-            return None
-        return found.st_dev, found.st_ino
-
     def _transact(
         self, waited: float, point: str | None, work: Callable[[Tx], T], lags: bool
     ) -> tuple[T, Callable[[], None] | None]:
         db = self.db
         db.execute("begin immediate")
+        self._file.note_log()
         try:
             changes = db.total_changes
             tx = Tx(db, self._clock.now_us())
