@@ -67,21 +67,23 @@ class App(Declarations):
         self.name = check_name(name)
         if isinstance(payload_limit, bool) or not isinstance(payload_limit, int) or payload_limit < 1:
             raise InvalidArgumentError(f"payload_limit is a number of bytes, not {payload_limit!r}")
-        self._store = store if store is not None else os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE
-        if isinstance(self._store, str):
-            store_from_url(self._store)  # a bad URL is found here, where it was written
-        self._has_given_store = False
+        self._set_store(store if store is not None else os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE)
         super().__init__(Connection(self._make_store, payload_limit))
         self._sync: SyncApp | None = None
 
+    def _set_store(self, store: str | Store) -> None:
+        """A bad URL is found here, where it was written; and a path is one from the folder that is the current one now,
+        for all that is opened later."""
+        self._first_store = store_from_url(store) if isinstance(store, str) else store
+        self._store = store
+        self._has_given_store = False
+
     def _make_store(self) -> Store:
-        """One for each event loop: a store that was handed in serves the first, its siblings the others."""
-        if isinstance(self._store, str):
-            return store_from_url(self._store)
+        """One for each event loop: the first serves the first, its siblings the others."""
         if self._has_given_store:
-            return self._store.sibling()
+            return self._first_store.sibling()
         self._has_given_store = True
-        return self._store
+        return self._first_store
 
     # ------------------------------------------------------------------ starting and finding
 
@@ -272,11 +274,8 @@ class App(Declarations):
 
     def use_store(self, store: str | Store) -> None:
         """Point the app at another ledger; for tests, and for programs that learn late where it is."""
-        if isinstance(store, str):
-            store_from_url(store)
-        self._store = store
-        self._has_given_store = False
         self._connection.forget()
+        self._set_store(store)
 
     @property
     def sync(self) -> SyncApp:

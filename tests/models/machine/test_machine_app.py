@@ -140,6 +140,16 @@ def test_the_ledger_is_named_by_the_environment(path: str, monkeypatch: pytest.M
 # ---------------------------------------------------------------------- the blocking facade
 
 
+def test_a_path_is_from_the_folder_in_which_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that changes its folder would else have one ledger for each loop it opens it from."""
+    monkeypatch.chdir(tmp_path)
+    app = App("orders", store="orders.db")
+    monkeypatch.chdir("/")
+    for _ in range(2):
+        assert app.sync.run(app.store()).url == f"sqlite:///{tmp_path}/orders.db"
+        app.sync.close()
+
+
 def test_a_program_without_an_event_loop(path: str) -> None:
     app = App("orders", store=path)
     machine = declare(app)
