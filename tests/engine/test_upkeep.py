@@ -37,13 +37,34 @@ async def test_the_reaper_takes_back_what_the_dead_held(stores: Stores, caplog: 
     loop = reaper(stores, released)
     assert 8 <= (await loop.run_once() or 0) <= 12, "with jitter, so that a fleet does not reap in step"
     assert released.count == 0
-    await stores.advance(LEASE_PASSED)
-    with caplog.at_level(logging.WARNING, "holdfast.engine"):
+    for _ in range(4):
+        await stores.advance(LEASE_PASSED / 4)
         await loop.run_once()
     assert released.count == 1
     assert "the lease of worker w1 ran out" in caplog.text
     view = await hand.view(claim)
     assert (view.status, view.attempt, view.crashes) == (Status.RUNNABLE, 1, 1)
+
+
+async def test_a_reaper_that_was_held_up_lets_the_living_beat_first(stores: Stores) -> None:
+    """After a laptop slept, a clock was set or the store was away, every lease has run out, and nobody is dead."""
+    alive, dead, released = await Hand(stores.store, "alive").start(), await Hand(stores.store, "dead").start(), Calls()
+    claims = await alive.take(row("a")), await dead.take(row("b"))
+    beats = Calls()
+
+    async def beat() -> None:
+        beats()
+
+    loop = Reaper(stores.store, every_seconds=10, max_crashes=10, on_released=released, beat=beat)
+    await loop.run_once()
+    await stores.advance(LEASE_PASSED)
+    assert await loop.run_once() == 10
+    assert (released.count, beats.count) == (0, 2)
+    assert await stores.store.beat(alive.name, 30)
+    await stores.advance(LEASE_PASSED - 1)  # however late it is again, it has waited
+    assert await stores.store.beat(alive.name, 30)
+    await loop.run_once()
+    assert [(await alive.view(claim)).status for claim in claims] == [Status.EXECUTING, Status.RUNNABLE]
 
 
 async def test_the_reaper_strands_poison_loudly(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:

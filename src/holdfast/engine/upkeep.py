@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from holdfast.core.clock import MICROSECONDS
 from holdfast.core.identity import PromiseId
 from holdfast.engine.observer import Observer
 from holdfast.engine.service import Service
@@ -20,10 +21,15 @@ log = logging.getLogger("holdfast.engine")
 
 ROWS_A_PASS = 500
 STRANDED_EVERY_SECONDS = 60.0
+LATE = 1.5  # pauses of the reaper, of a third of a lease each: no lease runs out in less
 
 
 class Reaper(Service):
-    """Takes back what dead workers held, and strands what kills every worker that touches it."""
+    """Takes back what dead workers held, and strands what kills every worker that touches it.
+
+    A pass that comes far too late finds leases that ran out of workers that are not dead: the whole machine slept, its
+    clock was set forward, or the store was away. They get the time to extend them first, and this worker as well.
+    """
 
     name = "reaper"
 
@@ -34,16 +40,38 @@ class Reaper(Service):
         every_seconds: float,
         max_crashes: int,
         on_released: Callable[[], None],
+        beat: Callable[[], Awaitable[object]] | None = None,
         observer: Observer | None = None,
     ) -> None:
+        """`beat` extends this worker's own lease."""
         super().__init__()
         self._store = store
         self._every_seconds = every_seconds
+        self._beat = beat
+        self._due_us: int | None = None  # when the next pass is, by the store's clock; None: whenever it comes
         self._max_crashes = max_crashes
         self._on_released = on_released
         self._observer = observer
 
     async def run_once(self) -> float | None:
+        if self._beat is not None:
+            await self._beat()
+        now_us = await self._store.now_us()
+        late_seconds = 0.0 if self._due_us is None else (now_us - self._due_us) / MICROSECONDS
+        if late_seconds > LATE * self._every_seconds:
+            self._due_us = None  # whatever comes between: nobody gets this time twice in a row
+            log.warning(
+                "this worker was held up for %.1f s (the machine slept, its clock was set, the store was away, or code "
+                "blocked the event loop): leases that ran out meanwhile may be extended for %.1f s more",
+                late_seconds,
+                self._every_seconds,
+            )
+            return self._every_seconds  # every heart beats at least once in it
+        pause = await self.reap()
+        self._due_us = now_us + round(pause * MICROSECONDS)
+        return pause
+
+    async def reap(self) -> float:
         reaped = await self._store.reap(ROWS_A_PASS, self._max_crashes)
         for worker in reaped.workers:
             log.warning("the lease of worker %s ran out; what it held has been taken back", worker)

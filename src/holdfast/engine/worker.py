@@ -260,6 +260,7 @@ class Worker:
             every_seconds=settings.lease_seconds / 3,
             max_crashes=settings.max_crashes,
             on_released=self._wake_picker,
+            beat=self._heartbeat.run_once,
             observer=self._observer,
         )
         self._timers = Timers(self._store, poll_seconds=settings.poll_seconds, on_fired=self._wake_picker)
@@ -393,7 +394,7 @@ class Worker:
         return total
 
     async def reap_once(self) -> None:
-        await self._reaper.run_once()
+        await self._reaper.reap()
 
     async def beat_once(self) -> bool:
         return await self._heartbeat.run_once()
