@@ -14,6 +14,7 @@ import pytest
 from holdfast import Done, Handle, Machine, MachineContext, Next, Outcome, Status, step
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.stop_signals import heard_signals, stop_signals
 from holdfast.engine.upkeep import Timers
 from holdfast.engine.worker import Worker
 from tests.engine.rig import Faulty, Rig
@@ -210,7 +211,7 @@ async def running(rig: Rig) -> tuple[asyncio.Task[None], asyncio.Event]:
     return asyncio.create_task(worker.run()), heard
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_the_first_signal_drains(rig: Rig, number: signal.Signals) -> None:
     slow = Slow(rig)
     handle = await slow.machine.start(1)
@@ -238,6 +239,27 @@ async def test_the_second_signal_stops_at_once(rig: Rig) -> None:
     assert slow.seen == ["cancelled"]
     view = await rig.view(handle)
     assert (view.status, view.attempt) == (Status.RUNNABLE, 0)
+
+
+async def test_the_third_signal_ends_a_worker_whose_loop_does_not_turn(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A body that never awaits would keep it from every signal but SIGKILL."""
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    with heard_signals() as asked:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            assert not left
+            os.kill(os.getpid(), number)
+        assert left == [128 + signal.SIGTERM]
+        assert "left at once" in capfd.readouterr().err
+        await asked.wait()  # and the loop has heard of them as well, once it turns
+
+
+def test_a_worker_that_is_to_outlive_its_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert signal.SIGHUP in stop_signals()
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)
+    assert signal.SIGHUP not in stop_signals()
 
 
 async def test_a_step_that_swallows_its_cancel_does_not_hold_the_worker(

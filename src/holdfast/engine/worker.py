@@ -11,7 +11,6 @@ import contextlib
 import contextvars
 import logging
 import random
-import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from types import TracebackType
@@ -34,6 +33,7 @@ from holdfast.engine.rescue import Rescue
 from holdfast.engine.runner import Runner
 from holdfast.engine.service import Service
 from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.stop_signals import heard_signals
 from holdfast.engine.threads import StepThreads
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
 from holdfast.engine.watcher import Watcher
@@ -340,13 +340,8 @@ class Worker:
         await self._stack.aclose()
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT; drain on the first, stop at once on the second."""
-        asked = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        for number in signals:
-            loop.add_signal_handler(number, asked.set)
-        try:
+        """Work until told to stop (`stop_signals`): the first drains, the second stops at once, the third ends it."""
+        with heard_signals() as asked:
             await self.start()
             await asked.wait()
             asked.clear()
@@ -358,9 +353,6 @@ class Worker:
             self._drain.hurry()
             second.cancel()
             await stopping
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
 
     async def __aenter__(self) -> Self:
         await self.start()
