@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Done, Handle, Machine, MachineContext, Outcome, Status, step
 from holdfast.core.errors import StoreUnavailableError
+from holdfast.engine import standstill
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.store.base import Store
 from holdfast.testing.hand import Hand
@@ -105,7 +106,11 @@ async def test_the_heart_beats_in_a_thread_of_its_own(pulse: Pulse) -> None:
     assert pulse.lost == []
 
 
-async def test_a_loop_that_is_stuck_does_not_stop_the_heart(pulse: Pulse) -> None:
+async def test_a_loop_that_is_stuck_does_not_stop_the_heart_and_is_told(
+    pulse: Pulse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(standstill, "STILL_SECONDS", 0.0)
+    loop, turned = asyncio.get_running_loop(), asyncio.Event()
     beaten = threading.Event()
     count = 0
 
@@ -114,10 +119,16 @@ async def test_a_loop_that_is_stuck_does_not_stop_the_heart(pulse: Pulse) -> Non
         count += name == "beat"
         if count == 5:
             beaten.set()
+        if "the event loop turns again" in caplog.text:
+            loop.call_soon_threadsafe(turned.set)
 
     pulse.on_call = on_call  # type: ignore[method-assign]
     await pulse.heartbeat.start()
     assert beaten.wait(30), "the event loop is blocked here, and yet the lease is extended"
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "the event loop has stood still" in told
+    assert 'assert beaten.wait(30), "the event loop is blocked here' in told, "the line is named"
+    await turned.wait()
 
 
 async def test_a_lost_lease_is_told_on_the_workers_loop(pulse: Pulse) -> None:

@@ -1,6 +1,7 @@
 """Extends the worker's lease, from a thread and a connection of its own.
 
-So that a busy event loop or a long flush never costs a lease. One row a worker is beaten, whatever it holds.
+So that a busy event loop or a long flush never costs a lease. One row a worker is beaten, whatever it holds. And that
+thread can see an event loop that stands still.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
+from holdfast.engine.standstill import Standstill
 from holdfast.store.base import Store
 
 log = logging.getLogger("holdfast.engine")
@@ -34,6 +36,7 @@ class Heartbeat:
         self._lease_seconds = lease_seconds
         self._on_lost = on_lost
         self._worker_loop = asyncio.get_running_loop()
+        self._standstill = Standstill()
         self._thread: threading.Thread | None = None
         self._thread_loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -87,6 +90,7 @@ class Heartbeat:
                 if self._stopping.is_set():
                     return
                 pause = self._lease_seconds / BEATS_A_LEASE
+                self._standstill.look()
                 try:
                     if not is_open:
                         await store.open()
