@@ -125,6 +125,32 @@ def test_a_step_in_a_thread_that_never_returns_cannot_keep_the_worker(database: 
     assert orders.show(order)["status"] == "runnable"
 
 
+def test_a_worker_works_without_standard_streams(tmp_path: Path) -> None:
+    """As some supervisors start one; uvloop aborts where a socket has such a number."""
+    (tmp_path / "given.py").write_text(
+        "import os, signal\n"
+        "from holdfast import App\n"
+        "app = App('given')\n"
+        "@app.task\n"
+        "async def only() -> None:\n"
+        "    print('to nobody', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "app.sync.start(only)\n"
+        "app.sync.close()\n"
+    )
+    sink, source = os.pipe()
+    with open(sink) as complaints:
+        process = subprocess.Popen(
+            [*HOLDFAST, "worker", "given:app"],
+            cwd=tmp_path,
+            env=environment(str(tmp_path / "l.db")),
+            stderr=source,
+            preexec_fn=lambda: os.closerange(0, 2),
+        )
+        os.close(source)
+        assert (process.wait(TIMEOUT_SECONDS), complaints.read()) == (0, "")
+
+
 def test_a_worker_in_a_terminal_drains_on_ctrl_c(database: str, orders: Shop) -> None:
     orders.start("hang", work=False)
     command = [*HOLDFAST, "worker", "shop:app", "--queue", orders.queue, "--drain", "0s"]

@@ -150,11 +150,28 @@ def _complain(text: str, code: Exit) -> int:
 
 def main() -> None:
     """The console script."""
+    _open_standard_streams()
     codecs.register_error(ESCAPED, _escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ESCAPED)
     sys.exit(run())
+
+
+def _open_standard_streams() -> None:
+    """What a program was started without (`<&- >&-`) is nothing from now on.
+
+    Else the next file or socket that is opened would take its number: uvloop aborts at one, and what is printed would
+    end in the other.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115  (for as long as the process lives)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
