@@ -1,7 +1,8 @@
 """An app's way to its ledger: opened when first used, once for each event loop that uses it.
 
 A program may call `asyncio.run` several times, or use the blocking facade beside its own loop; connections belong
-to the loop that opened them, so each gets a store of its own.
+to the loop that opened them, so each gets a store of its own. What was open on a loop that is closed is let go of when
+the next one opens its own.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ class Connection:
 
     def forget(self) -> None:
         """The next use opens another ledger. What is open must be closed first."""
-        self._forget_closed_loops()
-        if self._opened:
+        if any(not loop.is_closed() for loop in self._opened):
             raise ConfigurationError("the app's ledger is in use; close the app before it is pointed at another one")
 
     async def close(self) -> None:
@@ -64,7 +64,6 @@ class Connection:
         opened = self._opened.get(loop)
         if opened is not None:
             return opened
-        self._forget_closed_loops()
         if loop not in self._opening:  # two first uses at the same time share one opening
             self._opening[loop] = loop.create_task(self._open_now(loop))
         try:
@@ -74,12 +73,16 @@ class Connection:
                 del self._opening[loop]
 
     async def _open_now(self, loop: asyncio.AbstractEventLoop) -> _Opened:
+        await self._forsake_closed_loops()
         store = self._make_store()
         await store.open()
         opened = _Opened(store, Results(store))
         self._opened[loop] = opened
         return opened
 
-    def _forget_closed_loops(self) -> None:
+    async def _forsake_closed_loops(self) -> None:
+        """A program that never closes its app would run out of descriptors, a loop at a time."""
         for loop in [loop for loop in self._opened if loop.is_closed()]:
-            del self._opened[loop]
+            opened = self._opened.pop(loop, None)
+            if opened is not None:  # else another loop was quicker
+                await opened.store.forsake()

@@ -112,6 +112,9 @@ class Store(FlowLedger, Watching, Protocol):
 
     async def close(self) -> None: ...
 
+    async def forsake(self) -> None:
+        """`close`, on another event loop: the one that it was opened on is closed."""
+
     async def schema_state(self) -> SchemaState:
         """Which version the ledger has, before it is opened; creates and changes nothing."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -122,6 +123,20 @@ def test_an_app_outlives_the_event_loop_that_used_it_first(path: str) -> None:
         return str(handle.id)
 
     assert asyncio.run(start()) == asyncio.run(start())
+
+
+def test_an_app_that_is_never_closed_lets_go_of_what_closed_loops_opened(path: str) -> None:
+    app = App("orders", store=path)
+    machine = declare(app)
+
+    async def wait_in_vain() -> int:
+        with pytest.raises(TimeoutError):
+            await (await machine.start(1)).result(timeout=0.001)
+        return len(os.listdir("/dev/fd"))
+
+    first, *others = [asyncio.run(wait_in_vain()) for _ in range(4)]
+    assert max(others) < first + 4, "each has more than that"
+    app.sync.close()
 
 
 def test_the_ledger_is_named_by_the_environment(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

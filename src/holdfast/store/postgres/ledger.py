@@ -84,6 +84,9 @@ class Ledger:
             await ear.close()
         await self._connections.close()
 
+    async def forsake(self) -> None:
+        """The transports of a closed loop close their sockets when they are collected."""
+
     async def now_us(self) -> int:
         async with self._connections.any("tell the time") as connection:
             now: int = await connection.fetchval(self._sql["now_us"])

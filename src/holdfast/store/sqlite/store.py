@@ -46,7 +46,7 @@ from holdfast.store.sqlite.connection import BUSY_SECONDS, check_library
 from holdfast.store.sqlite.flowing import Flowing
 from holdfast.store.sqlite.migrate import migrate
 from holdfast.store.sqlite.readers import Readers
-from holdfast.store.sqlite.wake import Announcer, SqliteEar
+from holdfast.store.sqlite.wake import Announcer, SqliteEar, drop_deaf_ears
 from holdfast.store.sqlite.writer import MayLag, Tx, Writer, often_switching
 from holdfast.store.values import (
     Definition,
@@ -143,6 +143,10 @@ class SqliteStore(Flowing):
             await asyncio.to_thread(readers.close)
             await asyncio.to_thread(writer.close)  # after what was handed to it is done
             announcer.close()
+
+    async def forsake(self) -> None:
+        drop_deaf_ears(str(self._path.resolve()))
+        await self.close()
 
     async def schema_state(self) -> SchemaState:
         return await asyncio.to_thread(health.schema_state, self._path, self._busy_seconds)

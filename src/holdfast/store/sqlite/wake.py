@@ -86,17 +86,26 @@ class SqliteEar:
             _unlink(left_behind)
         self._armed_until[topic] = until
 
-    async def close(self) -> None:
+    @property
+    def is_deaf(self) -> bool:
+        """Its loop was closed, and it was not."""
+        return self._loop.is_closed()
+
+    def drop(self) -> None:
         with _ears_guard:
             ears = _ears.get(self._file, set())
             ears.discard(self)
             if not ears:
                 _ears.pop(self._file, None)
         if self._socket is not None and self.address is not None:
-            self._loop.remove_reader(self._socket.fileno())
+            if not self.is_deaf:
+                self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
             _unlink(self.address)
+
+    async def close(self) -> None:
+        self.drop()
         if self._armed_until:
             self._armed_until.clear()
             with contextlib.suppress(HoldfastError):  # the row expires by itself
@@ -134,6 +143,13 @@ class SqliteEar:
             while self._socket is not None:
                 heard.update(self._socket.recv(16))
         self._hear_all([topic for byte, topic in _TOPIC.items() if byte in heard])
+
+
+def drop_deaf_ears(file: str) -> None:
+    with _ears_guard:
+        deaf = [ear for ear in _ears.get(file, ()) if ear.is_deaf]
+    for ear in deaf:
+        ear.drop()
 
 
 class Announcer:
