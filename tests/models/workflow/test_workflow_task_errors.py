@@ -186,8 +186,9 @@ async def test_a_cancel_and_a_drain_together_leave_the_call_to_the_next_worker(r
 
 
 @pytest.mark.parametrize("queue", [None, "elsewhere"])
-async def test_an_exit_in_a_thread_ends_the_task_and_not_the_worker(rig: Rig, queue: str | None) -> None:
-    task = declare(rig, lambda: sys.exit("bad arguments"), False, queue=queue)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_exit_ends_the_task_and_not_the_worker(rig: Rig, queue: str | None, is_async: bool) -> None:
+    task = declare(rig, lambda: sys.exit("bad arguments"), is_async, queue=queue)
 
     @rig.app.workflow
     async def careful(ctx: Context) -> str:
@@ -198,6 +199,17 @@ async def test_an_exit_in_a_thread_ends_the_task_and_not_the_worker(rig: Rig, qu
         return "nothing was raised"
 
     assert "SystemExit: bad arguments" in await finish(rig, await careful.start())
+
+
+async def test_an_exit_in_a_body_fails_the_run_and_not_the_worker(rig: Rig) -> None:
+    @rig.app.workflow
+    async def leave(ctx: Context) -> None:
+        sys.exit("bad arguments")
+
+    handle = await leave.start()
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    assert str(await handle.error()) == "SystemExit: bad arguments"
 
 
 async def test_a_failed_call_that_a_child_lets_out_has_a_record(rig: Rig) -> None:

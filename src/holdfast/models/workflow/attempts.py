@@ -21,8 +21,9 @@ from holdfast.models.workflow.task import Task, call_by_name
 
 T = TypeVar("T")
 
-# What a task raises is its failure, whatever it is; but these are for its process, or come from a loop that is gone.
-NOT_OWN: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
+# What a task raises is its failure, `sys.exit()` too, as in a thread: it is to end no more than the task.
+# But these are for its process, or come from a loop that is gone.
+NOT_OWN: Final = (KeyboardInterrupt, GeneratorExit)
 
 
 class AttemptTimedOut(TimeoutError):  # noqa: N818  (a kind of timeout, which users catch as one)

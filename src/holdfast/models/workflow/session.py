@@ -93,9 +93,9 @@ class Session(Operations):
             return None
         except Diverged:
             return None
-        except (KeyboardInterrupt, SystemExit):
+        except KeyboardInterrupt:
             raise
-        except BaseException as error:  # an asyncio.CancelledError of the body's own is a failure like any other
+        except BaseException as error:  # `sys.exit()`, or a CancelledError of the body's own, is a failure like any
             self._finish(None, explain_asyncio(error))
             return None
         finally:
