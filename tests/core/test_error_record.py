@@ -39,10 +39,41 @@ class PlainError(Exception):
     pass
 
 
-def raised(error: BaseException) -> BaseException:
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    code: int
+
+
+class SlottedError(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self.code = code
+
+
+class PickyError(OSError):
+    def __new__(cls, number: int, what: str, path: str) -> PickyError:
+        return super().__new__(cls, number, what)
+
+    def __init__(self, number: int, what: str, path: str) -> None:
+        super().__init__(number, what)
+        self.path = path
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__:
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
+class VeiledError(Exception):
+    args = property(lambda self: 1 / 0)
+
+
+def raised(error: Exception) -> Exception:
     try:
         raise error
-    except BaseException as caught:
+    except Exception as caught:
         return caught
 
 
@@ -90,6 +121,30 @@ def test_a_rebuilt_error_is_recorded_like_the_first() -> None:
     assert encode_error(rebuild_error(decode_error(first), DeclinedError)) == first
 
 
+@pytest.mark.parametrize(
+    ("error", "name", "value"),
+    [
+        (FrozenError(7), "code", 7),
+        (SlottedError(7), "code", 7),
+        (PickyError(13, "denied", "/a"), "errno", 13),
+        (PickyError(13, "denied", "/a"), "path", "/a"),
+    ],
+)
+def test_a_type_with_rules_of_its_own_is_rebuilt_without_asking_it(error: Exception, name: str, value: object) -> None:
+    rebuilt = rebuild_error(decode_error(encode_error(error)), type(error))
+    assert (type(rebuilt), str(rebuilt)) == (type(error), str(error))
+    assert getattr(rebuilt, name) == value
+
+
+def test_notes_are_part_of_the_message_and_come_back() -> None:
+    error = ValueError("bad row")
+    error.add_note("row 17 of a.csv")
+    record = decode_error(encode_error(error))
+    assert record.message == "bad row\nrow 17 of a.csv"
+    rebuilt = rebuild_error(record, ValueError)
+    assert (str(rebuilt), rebuilt.__notes__) == ("bad row", ["row 17 of a.csv"])
+
+
 def test_what_json_cannot_keep_is_recorded_as_its_repr() -> None:
     record = decode_error(encode_error(ValueError({1, 2}, object, float("nan"), "\ud800", (1, 2))))
     assert record.args == ("{1, 2}", "<class 'object'>", "nan", "'\\ud800'", [1, 2])
@@ -104,6 +159,13 @@ def test_an_exception_with_hostile_methods_is_recorded_all_the_same() -> None:
     assert record.fields == {"own": "<HostileError>"}
 
 
+def test_an_exception_that_hides_its_arguments_or_has_odd_names_is_recorded_all_the_same() -> None:
+    error = VeiledError("x")
+    error.__dict__.update({7: 1, "\ud800": 2, "good": 3})  # type: ignore[dict-item]
+    record = decode_error(encode_error(error))
+    assert (record.args, record.fields) == (("x",), {"good": 3})
+
+
 def test_private_fields_stay_out() -> None:
     error = PlainError("x")
     error._secret = 1  # type: ignore[attr-defined]
@@ -115,6 +177,7 @@ def test_long_messages_are_cut() -> None:
     assert len(record.message) == MESSAGE_MAX_CHARS
     assert record.message.endswith("...")
     assert len(json.dumps(record.args)) < 5_000
+    assert record.args[0].startswith("xxx")
 
 
 def test_the_innermost_frames_are_kept() -> None:
@@ -140,6 +203,16 @@ def test_causes_in_a_circle_end() -> None:
     one, other = ValueError("a"), ValueError("b")
     one.__cause__, other.__cause__ = other, one
     assert len(record_error(one).causes) == 5
+    one.__cause__ = one
+    assert len(record_error(one).causes) == 5
+
+
+def test_a_group_names_what_it_holds_and_where_that_was_raised() -> None:
+    """As of an `asyncio.TaskGroup`, whose own message only counts them."""
+    inner = ExceptionGroup("inner", [raised(KeyError("k"))])
+    record = record_error(ExceptionGroup("outer", [raised(ValueError("v")), inner]))
+    assert [cause.partition(" at ")[0] for cause in record.causes] == ["ValueError: v", "KeyError: 'k'"]
+    assert all(cause.endswith(" in raised") for cause in record.causes)
 
 
 @given(st.text(), st.lists(st.none() | st.integers() | st.text() | st.floats() | st.binary()))

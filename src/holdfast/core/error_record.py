@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,12 +13,17 @@ import msgspec
 from holdfast.core.codec_faults import difference
 from holdfast.core.codec_hooks import ENCODER
 from holdfast.core.errors import DecodeError
+from holdfast.core.searchable import is_text
 
 MESSAGE_MAX_CHARS = 4_000
 TRACEBACK_MAX_FRAMES = 20
 FIELD_MAX_BYTES = 4_000
 CAUSES_MAX = 5
+NOTES = "__notes__"  # where `add_note` keeps them
+NOTES_MAX = 10
 
+_ARGS: Any = BaseException.__dict__["args"]  # as no class of the user's reads or refuses it
+_MADE_IN_PYTHON = 1 << 9  # of `__flags__`
 _ORIGIN = "_holdfast_origin"  # on an error that came from another process: what it was raised from, and its frames
 
 E = TypeVar("E", bound=BaseException)
@@ -47,17 +55,16 @@ def type_name(cls: type[BaseException]) -> str:
 
 def record_error(error: BaseException, *, kind: str = "user") -> ErrorRecord:
     """What is worth keeping of an exception; never fails, whatever the exception's own methods do."""
-    causes, frames = getattr(error, "__dict__", {}).get(_ORIGIN) or (_causes(error), _frames(error))
+    own = _own(error)
+    causes, frames = own.get(_ORIGIN) or (tuple(islice(_causes(error), CAUSES_MAX)), _frames(error))
+    notes = _notes(own)
+    fields = {name: _plain(own[name]) for name in sorted(own) if not name.startswith("_")}
     return ErrorRecord(
         type=type_name(type(error)),
-        message=_message(error),
+        message=_clip("\n".join([_message(error), *notes]), MESSAGE_MAX_CHARS),
         kind=kind,
-        args=tuple(_plain(argument) for argument in error.args),
-        fields={
-            name: _plain(value)
-            for name, value in sorted(getattr(error, "__dict__", {}).items())
-            if not name.startswith("_")
-        },
+        args=tuple(_plain(argument) for argument in _ARGS.__get__(error)),
+        fields={**fields, NOTES: notes} if notes else fields,
         causes=causes,
         traceback=frames,
     )
@@ -87,13 +94,42 @@ def decode_error(text: str) -> ErrorRecord:
 def rebuild_error(record: ErrorRecord, cls: type[E]) -> E:
     """An exception of a registered type with the recorded arguments and fields.
 
-    Like unpickling, it does not call `__init__`, whose parameters need not be the arguments that were kept.
+    It calls no `__new__`, `__init__` or `__setattr__` of the user's, whose parameters need not be the arguments that
+    were kept. TypeError or ValueError where the type cannot be made of what is kept, as a group of exceptions.
     """
-    error = cls.__new__(cls, *record.args)
-    error.args = record.args
+    built_in: Any = next(base for base in cls.__mro__ if not base.__flags__ & _MADE_IN_PYTHON)
+    error: E = built_in.__new__(cls, *record.args)
+    with contextlib.suppress(Exception):  # an argument that was kept as its repr is of another type
+        built_in.__init__(error, *record.args)  # where the number of an OSError is taken from
+    _ARGS.__set__(error, record.args)
+    slots = set(_slots(cls))
     for name, value in record.fields.items():
-        setattr(error, name, value)
+        if name in slots:
+            object.__setattr__(error, name, value)
+        else:
+            error.__dict__[name] = value
     return error
+
+
+def _own(error: BaseException) -> dict[str, Any]:
+    """What it holds by name, in slots too."""
+    try:
+        slots = {name: getattr(error, name) for name in _slots(type(error)) if hasattr(error, name)}
+        return {name: value for name, value in {**slots, **vars(error)}.items() if is_text(name)}
+    except Exception:  # A `__dict__` of the class's own is user code.
+        return {}
+
+
+def _slots(cls: type) -> Iterator[str]:
+    for base in cls.__mro__:
+        names = vars(base).get("__slots__", ())
+        yield from (names,) if isinstance(names, str) else names
+
+
+def _notes(own: dict[str, Any]) -> list[str]:
+    notes = own.get(NOTES)
+    given = notes[:NOTES_MAX] if isinstance(notes, list) else []
+    return [_clip(_valid_text(note), FIELD_MAX_BYTES) for note in given if isinstance(note, str)]
 
 
 def _message(error: BaseException) -> str:
@@ -108,6 +144,8 @@ def _plain(value: object) -> Any:
     """The value if JSON keeps it as it is, otherwise its repr: an error must be recordable in any case."""
     try:
         raw = ENCODER.encode(value)
+        if type(value) is str:
+            return _clip(value, FIELD_MAX_BYTES)
         plain = _PLAIN.decode(raw)
         if len(raw) <= FIELD_MAX_BYTES and difference(value, plain) is None:
             return plain
@@ -119,14 +157,27 @@ def _plain(value: object) -> Any:
         return f"<{type(value).__qualname__}>"
 
 
-def _causes(error: BaseException) -> tuple[str, ...]:
-    """What it was raised from, nearest first."""
-    causes: list[str] = []
+def _causes(error: BaseException) -> Iterator[str]:
+    """What it was raised from, nearest first; what a group holds, and where that was raised."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in _members(error):
+            yield " at ".join([_line(member), *_frames(member)[-1:]])
     cause = _cause(error)
-    while cause is not None and len(causes) < CAUSES_MAX:
-        causes.append(f"{type_name(type(cause))}: {_message(cause)}")
-        cause = _cause(cause)
-    return tuple(causes)
+    if cause is not None:
+        yield _line(cause)
+        yield from _causes(cause)
+
+
+def _members(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    for member in group.exceptions:
+        if isinstance(member, BaseExceptionGroup):
+            yield from _members(member)
+        else:
+            yield member
+
+
+def _line(error: BaseException) -> str:
+    return f"{type_name(type(error))}: {_message(error)}"
 
 
 def _cause(error: BaseException) -> BaseException | None:

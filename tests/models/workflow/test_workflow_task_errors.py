@@ -201,6 +201,27 @@ async def test_an_exit_ends_the_task_and_not_the_worker(rig: Rig, queue: str | N
     assert "SystemExit: bad arguments" in await finish(rig, await careful.start())
 
 
+async def test_an_error_that_cannot_be_made_anew_arrives_as_a_failed_task(rig: Rig) -> None:
+    """It would be of no use as the error of the attempt to make it."""
+
+    def several() -> int:
+        raise ExceptionGroup("both", [ValueError("left"), KeyError("right")])
+
+    task = declare(rig, several, True, raises=(ExceptionGroup,))
+
+    @rig.app.workflow
+    async def careful(ctx: Context) -> list[str]:
+        try:
+            await task()
+        except TaskFailed as error:
+            return [str(error), *error.record.causes]
+        return []
+
+    told, *causes = await finish(rig, await careful.start())
+    assert "work failed: ExceptionGroup: both (2 sub-exceptions) (it cannot be raised again: " in told
+    assert [cause.partition(" at ")[0] for cause in causes] == ["ValueError: left", "KeyError: 'right'"]
+
+
 async def test_an_exit_in_a_body_fails_the_run_and_not_the_worker(rig: Rig) -> None:
     @rig.app.workflow
     async def leave(ctx: Context) -> None:

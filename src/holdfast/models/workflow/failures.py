@@ -80,7 +80,11 @@ def exception_of(failure: Failure, raises: tuple[type[BaseException], ...], call
             if type_name(cls) == failure.type:
                 known = _fields_of(failure)
                 record = ErrorRecord(type=failure.type, message=failure.message, args=known.args, fields=known.fields)
-                rebuilt = rebuild_error(record, cls)
+                try:
+                    rebuilt = rebuild_error(record, cls)
+                except Exception as error:
+                    text = f"{call} failed: {failure.type}: {failure.message} (it cannot be raised again: {error})"
+                    return TaskFailed(text, record_of(failure))
                 if isinstance(rebuilt, TaskFailed):  # its record was kept as text, like any field that is no data
                     rebuilt.record = record_of(failure)
                 return rebuilt
