@@ -192,6 +192,40 @@ async def test_arguments_that_no_longer_decode_strand_the_run(rig: Rig) -> None:
     assert await handle.result() == "seven"
 
 
+async def test_a_result_that_no_longer_decodes_strands_the_run_and_is_not_caught(rig: Rig) -> None:
+    """The call went well: a body that catches errors must not undo what it did."""
+
+    def declare(target: App, annotation: Any) -> Any:
+        async def book() -> Any:
+            return "seven"
+
+        book.__annotations__["return"] = annotation
+        task = target.task(name="book", queue="bookings")(book)
+
+        @target.workflow(name="work")
+        async def work(ctx: Context) -> str:
+            try:
+                return f"booked {await task()}"
+            except Exception as error:
+                return f"undone: {error}"
+
+        return work
+
+    handle = await declare(rig.app, str).start()
+    await (await rig.make_worker(queues=["default"])).run_until_idle()
+    await (await rig.make_worker(queues=["bookings"])).run_until_idle()
+    new_app = rig.another_app()
+    declare(new_app, int)
+    await (await rig.make_worker(new_app)).run_until_idle()
+    assert await rig.status(handle) is Status.STRANDED
+    error = await handle.error()
+    assert error is not None
+    assert "the result of book cannot be read: stored JSON does not fit int at $" in error.message
+    await handle.resume()
+    await rig.run()
+    assert await handle.result() == "booked seven"
+
+
 async def test_a_result_that_cannot_be_written_fails_once(rig: Rig) -> None:
     """Not encodable, or too large: trying again would not help."""
     small = Rig(rig.stores, payload_limit=1000)

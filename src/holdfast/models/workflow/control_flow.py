@@ -27,7 +27,7 @@ class ContinueAsNew(BaseException):
 
 
 class Diverged(BaseException):
-    """The body asked for something else than the journal holds; carries the `NonDeterminismError`."""
+    """The body asked for something else than the journal holds, or cannot read what it holds; the session has why."""
 
 
 class _Current(threading.local):

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from holdfast.core.clock import to_datetime
 from holdfast.core.codec import fingerprint
-from holdfast.core.errors import CallNotAllowedError, NonDeterminismError
+from holdfast.core.errors import CallNotAllowedError, DecodeError, NonDeterminismError
 from holdfast.core.identity import SUCCESSOR_TEXT
 from holdfast.core.journal import JournalStatus, Operation, operations_of, quick
 from holdfast.core.journal.events import (
@@ -86,6 +86,12 @@ class Operations(Past):
         inputs = {at: known.input for at, known in enumerate(self.recorded) if type(known) is InvokeScheduled}
         self.divergence = NonDeterminismError(describe(self.journal.execution_id, asked, recorded, self.body, inputs))
         raise Diverged
+
+    def cannot_read(self, call: str, error: DecodeError) -> NoReturn:
+        """Nothing that the body could catch: the call went well, and other code can read what it gave."""
+        self.caught_up = False
+        self.divergence = DecodeError(f"the result of {call} cannot be read: {error}")
+        raise Diverged from error
 
     def _recorded_at(self, number: int) -> Operation:
         known = self.recorded[number]

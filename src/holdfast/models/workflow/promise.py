@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
+from holdfast.core.errors import CallNotAllowedError, DecodeError, InvalidArgumentError
 from holdfast.core.journal.book import Waiting as Wait
-from holdfast.core.journal.events import AwaitKind, Result
+from holdfast.core.journal.events import AwaitKind, Ok, Result
 from holdfast.models.workflow.control_flow import CURRENT
 
 if TYPE_CHECKING:
@@ -97,7 +97,12 @@ class CallPromise(Promise[T]):
 
     def _value(self) -> T:
         if self._decoded is UNSET:
-            self._decoded = self._call.open_result(self._outcome)
+            try:
+                self._decoded = self._call.open_result(self._outcome)
+            except DecodeError as error:
+                if isinstance(self._outcome, Ok):  # else it is what the call raised
+                    self._session.cannot_read(self.name, error)
+                raise
         return self._decoded  # type: ignore[no-any-return]
 
     @property
