@@ -5,12 +5,12 @@ Workers write it when they start. `NamedStarter` reads it: from a name and plain
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from holdfast.core.codec import codec_for, fingerprint
+from holdfast.core.codec import Codec, codec_for, fingerprint
 from holdfast.core.durations import seconds
 from holdfast.core.errors import InvalidArgumentError, NotFoundError
 from holdfast.models.batch.definition import KIND as BATCH
@@ -145,6 +145,12 @@ def _input(definition: Definition, value: Any, limit: int) -> str:
             f"{definition.name} has no parameter {', '.join(unknown)}; "
             f"its parameters are: {', '.join(definition.parameters) or 'none'}"
         )
-    given: Iterable[str] = (name for name in definition.parameters if name in value)
-    parts = [f"{msgspec.json.encode(name).decode()}:{codec.encode(value[name], max_bytes=limit)}" for name in given]
-    return "{" + ",".join(parts) + "}"
+    if definition.kind == BATCH and not isinstance(value.get("items"), list | tuple):
+        raise InvalidArgumentError(f'{definition.name} is a batch: start it by name with {{"items": [...]}}')
+    given = {name: value[name] for name in definition.parameters if name in value}
+    whole = Codec[Any](Any, of=definition.name)
+    whole.encode(
+        given, max_bytes=limit
+    )  # so that the limit is the whole's, and what is refused has its parameter's name
+    parts = [b"%b:%b" % (codec.write_sure(name), codec.write_sure(part)) for name, part in given.items()]
+    return "{" + b",".join(parts).decode() + "}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 
@@ -10,7 +11,14 @@ import asyncpg
 import pytest
 
 from holdfast import App, Collision, Context, Done, Machine, MachineContext, Outcome, Status, step
-from holdfast.core.errors import InvalidArgumentError, KeyConflictError, NotFoundError, SignalRefusedError
+from holdfast.core.errors import (
+    EncodeError,
+    InvalidArgumentError,
+    KeyConflictError,
+    NotFoundError,
+    PayloadTooLargeError,
+    SignalRefusedError,
+)
 from holdfast.store.values import ExecutionFilter
 from holdfast.testing.stores import PostgresStores
 from tests.models.workflow.kit import Rig
@@ -129,6 +137,29 @@ async def test_what_is_not_known_is_refused_with_what_is(rig: Rig) -> None:
         await far.start_by_name("checkout", {"ordr": 1})
     with pytest.raises(InvalidArgumentError, match="mapping"):
         await far.start_by_name("checkout", [1])
+    with pytest.raises(EncodeError, match=r"the input of checkout .* nan has no JSON form.* \(at \$\.order\)"):
+        await far.start_by_name("checkout", {"city": "Ulm", "order": math.nan})
+
+
+async def test_the_limit_of_a_start_by_name_is_that_of_all_its_arguments(rig: Rig) -> None:
+    declare(rig)
+    await rig.app.register()
+    far = rig.another_app(payload_limit=1_000)
+    with pytest.raises(PayloadTooLargeError, match=r"the input of checkout takes 1,2\d\d bytes"):
+        await far.start_by_name("checkout", {"order": "x" * 600, "city": "y" * 600})
+
+
+@pytest.mark.parametrize("value", [{}, {"items": None}, {"items": {"a": 1}}], ids=str)
+async def test_a_batch_is_not_started_by_name_without_a_list_of_items(rig: Rig, value: dict[str, Any]) -> None:
+    """Nothing but a run of no items, or a stranded one, could come of it."""
+
+    @rig.app.batch(name="rows")
+    async def rows(item: int) -> None:
+        return None
+
+    await rig.app.register()
+    with pytest.raises(InvalidArgumentError, match=r'rows is a batch: start it by name with \{"items": \[...\]\}'):
+        await rig.another_app().start_by_name("rows", value)
 
 
 async def test_the_newest_version_is_started(rig: Rig) -> None:
