@@ -213,7 +213,11 @@ class App(Declarations):
                 StrandedSweep(
                     await self._connection.store(),
                     list(chosen.queue_limits()),
-                    {handler: workflow.digest for handler, workflow in self._functions.workflows.items()},
+                    {
+                        handler: function.digest
+                        for known in (self._functions.workflows, self._functions.tasks)
+                        for handler, function in known.items()
+                    },
                 ),
             ],
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Context, Promise, RetryPolicy, Status, TaskFailed
+from holdfast import App, Context, Promise, PromiseId, RetryPolicy, Status, TaskFailed
 from holdfast.core.errors import (
     CallNotAllowedError,
     ConfigurationError,
@@ -190,6 +190,39 @@ async def test_arguments_that_no_longer_decode_strand_the_run(rig: Rig) -> None:
     await handle.resume()
     await (await rig.make_worker(rig.app)).run_until_idle()
     assert await handle.result() == "seven"
+
+
+async def test_a_task_whose_input_no_longer_decodes_is_stranded_and_fails_nobody(rig: Rig) -> None:
+    """In a rolling deploy: its caller waits for the code that can read it."""
+
+    def declare(target: App, annotation: Any) -> Any:
+        async def book(seat: Any) -> str:
+            return f"seat {seat}"
+
+        book.__annotations__["seat"] = annotation
+        task = target.task(name="book", queue="bookings")(book)
+
+        @target.workflow(name="work")
+        async def work(ctx: Context) -> str:
+            try:
+                return str(await task("7a"))
+            except TaskFailed:
+                return "undone"
+
+        return work
+
+    handle = await declare(rig.app, str).start()
+    old = await rig.make_worker()
+    await old.run_once()
+    new_app = rig.another_app()
+    declare(new_app, int)
+    await (await rig.make_worker(new_app)).run_until_idle()
+    (call,) = await rig.stores.store.children(handle.id.to_bytes())
+    assert (call.status, call.attempt) == (Status.STRANDED, 0)
+    assert "the stored input of book does not fit its parameters at $.seat" in (call.error or "")
+    await rig.app.handle(PromiseId.from_bytes(call.promise)).resume()
+    await old.run_until_idle()
+    assert await handle.result() == "seat 7a"
 
 
 async def test_a_result_that_no_longer_decodes_strands_the_run_and_is_not_caught(rig: Rig) -> None:

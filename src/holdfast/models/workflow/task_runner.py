@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 from contextvars import copy_context
 from typing import Any
@@ -11,8 +12,8 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.codec import encode_error
-from holdfast.core.errors import HoldfastError, PayloadError, StoreError
-from holdfast.core.identity import id_text
+from holdfast.core.errors import DecodeError, HoldfastError, PayloadError, StoreError
+from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
@@ -31,6 +32,7 @@ from holdfast.store.values import ExecutionClaim, Receipt
 BEAT_COMMIT_SECONDS = 1.0
 
 _decode = msgspec.json.Decoder(TaskState).decode
+log = logging.getLogger("holdfast.workflow")
 
 
 class TaskRunner:
@@ -84,6 +86,11 @@ class _TaskRun:
         if refusal is not None:
             await self._commit(AdvanceExecution(status=Status.FAILED, error=refusal, digest=task.digest))
             return
+        try:
+            arguments = task.signature.decode(bytes(self._state.input))
+        except DecodeError as error:
+            await self._strand(error)
+            return
         if task.effects == "at_most_once":
             # Recorded before it begins: should the attempt be cut off, the next claim finds it and does not repeat it.
             begun = AdvanceExecution(status=Status.EXECUTING, step=BEGUN, attempt=claim.attempt, progress=False)
@@ -95,7 +102,7 @@ class _TaskRun:
             return
         self._engine.watch(claim, self._on_stir)
         try:
-            result = await self._attempt()
+            result = await self._attempt(arguments)
         except NOT_OWN:
             raise
         except BaseException as error:
@@ -145,7 +152,18 @@ class _TaskRun:
             return encode_error(HoldfastError(f"attempt {before} of {task.name} lost its worker"), kind="internal")
         return None
 
-    async def _attempt(self) -> str:
+    async def _strand(self, error: DecodeError) -> None:
+        """Nothing has failed: other code can read what it was started with, and whoever called it waits for that."""
+        claim, task = self._claim, self._task
+        log.error("%s is stranded: %s", PromiseId.from_bytes(claim.promise).label(claim.name), error)
+        record = encode_error(error, kind="internal")
+        await self._commit(
+            AdvanceExecution(
+                status=Status.STRANDED, attempt=claim.attempt, progress=False, error=record, digest=task.digest
+            )
+        )
+
+    async def _attempt(self, arguments: tuple[Any, ...]) -> str:
         self._in_place = asyncio.current_task()
         task, text = self._task, bytes(self._state.input).decode()
         try:
@@ -153,10 +171,10 @@ class _TaskRun:
                 context = copy_context()
                 context.run(CURRENT_CALL.set, self._current())
                 function = task.call
-                value = await InContext(context, context.run(function, *task.signature.decode(text)))
+                value = await InContext(context, context.run(function, *arguments))
                 raw, _ = task.signature.result.write(value, max_bytes=task.payload_limit)
                 return raw.decode()
-            returned = await run_attempt(task, text, self._current(), self._engine)
+            returned = await run_attempt(task, text, self._current(), self._engine, arguments)
         finally:
             if self._is_interrupted and self._in_place is not None:
                 self._in_place.uncancel()
