@@ -56,6 +56,13 @@ def test_a_payload_that_is_no_json_is_wrong_use(holdfast: Call, orders: Shop, pa
     ran = holdfast("signal", waiting, "paid", payload)
     assert ran.code == 2
     assert "is no JSON" in ran.err
+
+
+def test_a_payload_that_is_nested_too_deeply_is_wrong_use(holdfast: Call, orders: Shop) -> None:
+    (waiting,) = orders.start("wait")
+    ran = holdfast("signal", waiting, "paid", "[" * 20_000 + "]" * 20_000)
+    assert ran.code == 2
+    assert ran.err.endswith("is nested too deeply to be read\n")
     assert orders.show(waiting)["inbox"] == []
 
 

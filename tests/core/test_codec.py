@@ -500,6 +500,12 @@ def test_keys_with_the_same_text_are_refused() -> None:
     assert "2 keys would come back as 1" in refusal(dict[int | str, int], {1: 1, "1": 2})
 
 
+def test_a_key_that_a_typed_dict_does_not_have_is_named() -> None:
+    assert "the key 'zip' is not one of its keys and would be lost (at $)" in refusal(
+        Address, {"street": "a", "number": 1, "zip": "x"}
+    )
+
+
 def test_a_key_without_text_is_named() -> None:
     message = refusal(Any, {"a": {(1, 2): 3}})
     assert "the key (1, 2) of type tuple has no JSON text (at $.a)" in message
@@ -559,6 +565,16 @@ def test_deep_nesting_works_or_is_refused_but_never_crashes(depth: int, leaf: An
         value = [value]
     with suppress(EncodeError):
         assert codec_for(Any).encode(value).startswith("[" * depth)
+
+
+def test_a_long_chain_of_objects_is_refused_by_a_typed_error_both_ways() -> None:
+    """Filling in defaults takes more of the stack than reading did."""
+    chain: Chain | None = None
+    for _ in range(300):
+        chain = Chain(chain)
+    assert "nested too deeply to be read back" in refusal(Chain, chain)
+    with pytest.raises(DecodeError, match="recursion depth"):
+        codec_for(Chain).decode('{"next":' * 300 + "null" + "}" * 300)
 
 
 @pytest.mark.parametrize(

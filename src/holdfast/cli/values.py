@@ -23,6 +23,8 @@ def json_value(text: str | None, what: str) -> Any:
             f"{what} {text[:60]!r} is no JSON ({error}): write text as '\"yes\"', an object as '{{\"ok\": true}}'",
             Exit.WRONG_USE,
         ) from None
+    except RecursionError:
+        raise CommandError(f"{what} {text[:60]!r} is nested too deeply to be read", Exit.WRONG_USE) from None
 
 
 def parse_attributes(given: Sequence[str]) -> dict[str, str | int | float | bool]:
@@ -34,7 +36,7 @@ def parse_attributes(given: Sequence[str]) -> dict[str, str | int | float | bool
             raise CommandError(f"{item!r} is no attribute: write key=value, as in customer=17", Exit.WRONG_USE)
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = text
         found[key] = value if isinstance(value, (str, int, float, bool)) else text
     return found

@@ -95,7 +95,14 @@ class Codec(Generic[T]):
             same = False
         if not same or (b"null" in raw and codec_faults.hides_non_finite(value, decoded)):
             self._refuse_change(value, decoded)
-        if self._fill is not None and self._fill(decoded):
+        try:
+            is_filled = self._fill is not None and self._fill(decoded)
+        except RecursionError as error:
+            raise EncodeError(
+                f"{self._subject(value)} is nested too deeply to be read back as {self.type_name}: "
+                "pass a flatter one, such as a list"
+            ) from error
+        if is_filled:
             raw = self._canonical(decoded)
         return raw, decoded
 
@@ -117,6 +124,8 @@ class Codec(Generic[T]):
         """The value of a stored text; `signal` is the name of the signal that brought it."""
         try:
             value: T = self._decode(text)
+            if self._fill is not None:
+                self._fill(value)
         except Exception as error:
             fault = codec_faults.from_validation(error)
             if signal is not None:
@@ -129,8 +138,6 @@ class Codec(Generic[T]):
                 f"{stored} does not fit {self.type_name} at {fault.path}: {fault.reason}. Give new fields "
                 "a default and keep old ones readable, or run the code that wrote it"
             ) from error
-        if self._fill is not None:
-            self._fill(value)
         return value
 
     def rewrite(self, text: str) -> str:

@@ -111,6 +111,9 @@ def _key_fault(value: object) -> str | None:
 
 
 def _dict_difference(value: dict[Any, Any], decoded: dict[Any, Any], path: str) -> Fault | None:
+    lost = next((key for key in value if key not in decoded and str(key) not in decoded), None)
+    if lost is not None and len(decoded) < len(value):  # a TypedDict's decoder passes over it
+        return Fault(path, f"the key {_show(lost)} is not one of its keys and would be lost")
     if len(value) != len(decoded):
         return Fault(path, f"{len(value)} keys would come back as {len(decoded)}: some have the same text")
     for key in value:
