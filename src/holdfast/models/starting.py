@@ -41,10 +41,7 @@ class Starting:
         (inserted,) = await self._insert([row])
         handle = self._handle(inserted.promise)
         if inserted.collided:
-            raise UniqueConflictError(
-                f"{self._name} was not started: {handle.label} occupies its unique key. "
-                "Wait for it, or start with another key"
-            )
+            raise await self._occupied(inserted.promise)
         if inserted.key_conflict and not await self._is_same_input(row, inserted.promise):
             raise KeyConflictError(
                 f"{handle.label} was started before with the same key and another input. "
@@ -66,9 +63,7 @@ class Starting:
         signal = new_signal(row.promise, name, payload, None, self._connection.payload_limit)
         inserted, delivery = await (await self._connection.store()).insert_and_deliver(row, signal)
         if inserted.collided:
-            raise UniqueConflictError(
-                f"{self._name} was not started: {self._handle(inserted.promise).label} occupies its unique key"
-            )
+            raise await self._occupied(inserted.promise)
         if delivery is Delivery.ENDED:
             await handle.signal(name, payload)  # it goes on as another run, or refuses
         return handle
@@ -88,6 +83,14 @@ class Starting:
     async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
         """Whether what was started with the key before was started with the same, though it is not written the same."""
         return False
+
+    async def _occupied(self, promise: bytes) -> UniqueConflictError:
+        """By what may be of another definition: a unique key is the whole ledger's."""
+        view, found = await (await self._connection.store()).get(promise), PromiseId.from_bytes(promise)
+        return UniqueConflictError(
+            f"{self._name} was not started: {found.short if view is None else found.label(view.name)} occupies its "
+            "unique key. Wait for it, or start with another key"
+        )
 
     async def _insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
         store = await self._connection.store()

@@ -222,7 +222,15 @@ async def test_a_unique_key_refuses_a_second_start(rig: Rig, machine: type[Machi
         await unique.start("a2")
     assert (await unique.start("b1")).id != first.id
     await rig.run()
-    assert await (await unique.start("a2")).status() is Status.RUNNABLE, "the end of the first frees the key"
+    second = await unique.start("a2")
+    assert await second.status() is Status.RUNNABLE, "the end of the first frees the key"
+
+    @rig.app.task
+    async def other() -> None:
+        return None
+
+    with pytest.raises(UniqueConflictError, match=rf"other was not started: {second.label} occupies its unique key"):
+        await other.options(unique=Unique(key="a")).start()
 
 
 async def test_without_a_unique_key_nothing_is_deduplicated(machine: type[Machine[str]]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
+from holdfast.core.errors import InvalidArgumentError, KeyConflictError
 from holdfast.core.identity import PromiseId
 from holdfast.models.batch.definition import Batch
 from holdfast.models.batch.feeding import Feeder
@@ -61,7 +61,7 @@ class BatchStarter(Starting, Generic[T, R]):
         text = write_spec(spec)
         promise, key = self._promise_for(str(path))
         (inserted,) = await self._insert([self._batch.row(promise, text, self._options, key)])
-        return self._started(inserted)
+        return await self._started(inserted)
 
     async def _start_fed(self, source: Iterable[T] | AsyncIterable[T]) -> BatchRun[R]:
         promise, key = self._promise_for(source)
@@ -70,7 +70,7 @@ class BatchStarter(Starting, Generic[T, R]):
         row = self._batch.row(promise, write_spec(BatchSpec(source="feed")), self._options, key)
         store = await self._connection.store()
         inserted = await store.start_batch(row, taken)
-        run = self._started(inserted)
+        run = await self._started(inserted)
         feeder.view = await store.batch_status(inserted.promise)
         if not inserted.created:
             feeder.rewind()
@@ -82,16 +82,13 @@ class BatchStarter(Starting, Generic[T, R]):
             run.feed_in_background(feeder)
         return run
 
-    def _started(self, inserted: Inserted) -> BatchRun[R]:
+    async def _started(self, inserted: Inserted) -> BatchRun[R]:
         promise = PromiseId.from_bytes(inserted.promise)
         run: BatchRun[R] = BatchRun(
             self._connection, promise, name=self._name, result=self._batch.result.annotation, batch=self._batch
         )
         if inserted.collided:
-            raise UniqueConflictError(
-                f"{self._name} was not started: {run.label} occupies its unique key. "
-                "Wait for it, or start with another key"
-            )
+            raise await self._occupied(inserted.promise)
         if inserted.key_conflict:
             raise KeyConflictError(
                 f"{run.label} was started before with the same key and another kind of source. "
