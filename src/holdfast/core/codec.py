@@ -2,6 +2,7 @@
 
 - `Codec` / `codec_for`: one annotation's encoder and decoder. What is written is read back at once: results
   reach user code only through the codec (ruling B11), and what would not survive is refused where it enters.
+- `annotation_of`: what a value is written by that nobody annotated.
 - `fingerprint`: the short hash of a canonical text that replay compares (rulings B5, B17).
 - `encode_error`, `decode_error`, `ErrorRecord`: exceptions (re-exported from `error_record`).
 
@@ -14,6 +15,7 @@ else changed is judged by `==`, and field by field where `==` says no.
 from __future__ import annotations
 
 import inspect
+from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Generic, NoReturn, TypeVar
@@ -31,6 +33,7 @@ __all__ = [
     "SURE_TYPES",
     "Codec",
     "ErrorRecord",
+    "annotation_of",
     "codec_for",
     "decode_error",
     "encode_error",
@@ -194,6 +197,12 @@ def codec_for(annotation: Any) -> Codec[Any]:
 @lru_cache(maxsize=4096)
 def _cached_codec(annotation: Any) -> Codec[Any]:
     return Codec(annotation)
+
+
+def annotation_of(value: object) -> Any:
+    """What a value that nobody annotated is written by: its own type, unless it is one of JSON's own values."""
+    is_plain = value is None or (isinstance(value, (str, int, float, list, dict)) and not isinstance(value, Enum))
+    return Any if is_plain else type(value)
 
 
 def fingerprint(text: str) -> str:

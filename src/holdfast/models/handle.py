@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from msgspec import Struct
 
-from holdfast.core.codec import ErrorRecord, codec_for, decode_error
+from holdfast.core.codec import ErrorRecord, annotation_of, codec_for, decode_error
 from holdfast.core.durations import Duration, format_duration, seconds
 from holdfast.core.errors import (
     ExecutionCancelledError,
@@ -324,8 +324,4 @@ def new_signal(target: bytes, name: str, payload: object, dedup_key: str | None,
         raise InvalidArgumentError(f"{name!r} is no name of a signal; use 1 to {SIGNAL_NAME_MAX_CHARS} characters")
     if dedup_key is not None and (not is_text(dedup_key) or not dedup_key or len(dedup_key) > DEDUP_KEY_MAX_CHARS):
         raise InvalidArgumentError(f"a dedup key has 1 to {DEDUP_KEY_MAX_CHARS} characters, not {dedup_key!r}")
-    annotation = Any if payload is None or type(payload) in _PLAIN else type(payload)
-    return NewSignal(target, name, codec_for(annotation).encode(payload, max_bytes=limit), dedup_key)
-
-
-_PLAIN = (str, int, float, bool, list, dict)
+    return NewSignal(target, name, codec_for(annotation_of(payload)).encode(payload, max_bytes=limit), dedup_key)

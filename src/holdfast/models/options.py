@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Self
 
-import msgspec
-
+from holdfast.core.codec_hooks import ENCODER
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.outcomes import Unique
@@ -85,12 +84,14 @@ class Options:
     def encoded_attributes(self) -> str | None:
         if self.attributes is None:
             return None
+        if not isinstance(self.attributes, Mapping):
+            raise InvalidArgumentError(f"attributes are a mapping of names to values, not {self.attributes!r:.100}")
         for name, value in self.attributes.items():
             if not is_text(name) or not is_searchable(value):
                 raise InvalidArgumentError(
                     f"the attribute {name!r:.100} is {shown(value)}; use text, booleans, or finite numbers of 64 bits"
                 )
-        return msgspec.json.encode(dict(self.attributes), order="deterministic").decode()
+        return ENCODER.encode(dict(self.attributes)).decode()
 
 
 def check_queue(queue: str) -> str:

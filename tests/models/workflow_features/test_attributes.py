@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast import Context, RetryPolicy, Status
@@ -32,6 +34,37 @@ async def test_a_workflow_is_found_by_what_it_says_of_itself(rig: Rig) -> None:
     assert await search({"city": "Ulm"}, statuses=[Status.FAILED]) == []
     with pytest.raises(InvalidArgumentError):
         await search({})
+
+
+class Real(float):
+    """As numpy's are: subclasses of Python's own."""
+
+
+class Words(str):
+    pass
+
+
+class Counted(dict[str, int]):
+    pass
+
+
+async def test_subclasses_of_plain_values_are_taken_for_what_they_are(rig: Rig) -> None:
+    @rig.app.workflow
+    async def score(ctx: Context) -> object:
+        ctx.set_attributes(score=Real(0.5), by=Words("anna"))
+        ctx.publish("score", Real(0.5))
+        return [await ctx.signal("go"), await ctx.signal("go", dict[str, int])]
+
+    handle = await score.options(attributes={"first": Words("one"), "rate": Real(1.5)}).start()
+    await handle.signal("go", Words("now"))
+    await handle.signal("go", Counted(a=1))
+    assert await rig.result(handle) == ["now", {"a": 1}]
+    assert await handle.published() == {"score": 0.5}
+    (found,) = await rig.app.search({"score": 0.5, "by": "anna", "first": "one", "rate": 1.5})
+    assert found.id == handle.id
+    bad: Any = [("a", 1)]
+    with pytest.raises(InvalidArgumentError, match="attributes are a mapping"):
+        await score.options(attributes=bad).start()
 
 
 async def test_values_of_different_types_are_different(store: Store) -> None:

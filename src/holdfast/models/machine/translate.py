@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.core.codec import ErrorRecord, codec_for, decode_error, encode_error
+from holdfast.core.codec import ErrorRecord, annotation_of, codec_for, decode_error, encode_error
 from holdfast.core.durations import seconds
 from holdfast.core.errors import ConfigurationError, OutcomeError
 from holdfast.core.identity import PromiseId
@@ -133,9 +133,7 @@ class Translator:
         return *self._with_extras(advance, "ScheduleChildren", claim, ctx, consumed), SpawnExecutions(rows, quorum)
 
     def _done(self, outcome: Done) -> AdvanceExecution:
-        value = outcome.result
-        annotation = Any if value is None or type(value) in _PLAIN else type(value)
-        result = codec_for(annotation).encode(value, max_bytes=self._limit)
+        result = codec_for(annotation_of(outcome.result)).encode(outcome.result, max_bytes=self._limit)
         return AdvanceExecution(status=Status.DONE, result=result, digest=self._definition.digest)
 
     def _stop(self, outcome: Stop, error: str | None) -> AdvanceExecution:
@@ -205,6 +203,3 @@ class Translator:
                 f"{definition.version}; name the machine by its text to choose a version"
             )
         return definition
-
-
-_PLAIN: Final = (str, int, float, bool, list, dict)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from holdfast.core.codec import codec_for
+from holdfast.core.codec import annotation_of, codec_for
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.retry import RetryPolicy
@@ -205,5 +205,4 @@ class Context:
 
 
 def _encoded(value: object, limit: int) -> str:
-    annotation = Any if value is None or type(value) in (str, int, float, bool, list, dict) else type(value)
-    return codec_for(annotation).encode(value, max_bytes=limit)
+    return codec_for(annotation_of(value)).encode(value, max_bytes=limit)

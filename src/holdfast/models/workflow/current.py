@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias, TypeVar
 
-from holdfast.core.codec import codec_for
+from holdfast.core.codec import annotation_of, codec_for
 from holdfast.core.errors import CallNotAllowedError
 from holdfast.engine.processes import say
 from holdfast.models.operation.operation import Operation
@@ -62,8 +62,7 @@ class Current:
 
     def heartbeat(self, progress: object = None) -> None:
         """Say that the call is alive. The last `progress` is given to the next attempt, should there be one."""
-        annotation = Any if progress is None or type(progress) in _PLAIN else type(progress)
-        self.hear(codec_for(annotation).encode(progress))
+        self.hear(codec_for(annotation_of(progress)).encode(progress))
 
     def hear(self, text: str) -> None:
         """A heartbeat with its progress as JSON; from any thread."""
@@ -123,7 +122,6 @@ class CurrentElsewhere(Current):
         say(text)
 
 
-_PLAIN: Final = (str, int, float, bool, list, dict)
 CURRENT_CALL: Final[contextvars.ContextVar[Current | None]] = contextvars.ContextVar("holdfast_call", default=None)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from holdfast.core.codec import codec_for
+from holdfast.core.codec import annotation_of, codec_for
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import ConfigurationError, HoldfastError, InvalidArgumentError
 from holdfast.core.journal.events import InvokeKind
@@ -87,8 +87,7 @@ def make_request(
     given = dict(headers or {})
     body = content
     if json is not None:
-        annotation = Any if type(json) in (str, int, float, bool, list, dict) else type(json)
-        body = codec_for(annotation).encode(json)
+        body = codec_for(annotation_of(json)).encode(json)
         given.setdefault("content-type", "application/json")
     return HttpRequest(method.upper(), url, given, body)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw
 
+from holdfast.core.codec_hooks import ENCODER
 from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import Err, Ok
@@ -285,7 +286,7 @@ class RunLedger:
         if not self._session.has_new_attributes:
             return None
         self._session.has_new_attributes = False
-        return msgspec.json.encode(self._session.attributes, order="deterministic").decode()
+        return ENCODER.encode(self._session.attributes).decode()
 
     def _set_time(self, time_us: int) -> None:
         self._time_us = time_us
