@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Never, NoReturn
 
 import pytest
 
@@ -62,8 +62,18 @@ def test_an_annotation_that_cannot_be_read_is_refused() -> None:
     async def work(ctx: Context, order: Unknown) -> int:  # type: ignore[name-defined]  # noqa: F821
         return 1
 
-    with pytest.raises(DefinitionError, match="import the names"):
+    with pytest.raises(DefinitionError, match="import the names they use, or define them, at the top of the module"):
         app.workflow(work)
+
+
+def test_a_workflow_may_never_return() -> None:
+    for number, annotation in enumerate((NoReturn, Never)):
+
+        async def poll(ctx: Context) -> NoReturn:
+            ctx.continue_as_new()
+
+        poll.__annotations__["return"] = annotation
+        assert app.workflow(name=f"poll{number}")(poll).signature.result.annotation is None
 
 
 def test_a_task_is_a_function() -> None:

@@ -8,7 +8,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Never, NoReturn
 
 import msgspec
 from msgspec.structs import astuple
@@ -57,7 +57,8 @@ class Signature:
         self.annotations: dict[str, Any] = dict(zip(self._names, hinted, strict=True))
         # Arguments of exactly these types are read as they were written; None if one of them may not be.
         self._sure_types = hinted if all(each in SURE_TYPES for each in hinted) else None
-        self.result: Codec[Any] = codec_for(hints.get("return", Any))
+        result = hints.get("return", Any)
+        self.result: Codec[Any] = codec_for(None if result in (NoReturn, Never) else result)  # it never has one
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,8 +95,8 @@ def _hints(function: Callable[..., Any], where: str, skip: int) -> dict[str, Any
         return typing.get_type_hints(shown, include_extras=True)
     except Exception as error:
         raise DefinitionError(
-            f"the annotations of {where} cannot be read: {error}; they are read when it is declared: import the names "
-            "they use, and write nothing that is a type for type checkers alone"
+            f"the annotations of {where} cannot be read: {error}; import the names they use, or define them, at the top "
+            "of the module: neither in a function, nor under `if TYPE_CHECKING`"
         ) from error
 
 
