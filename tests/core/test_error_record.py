@@ -180,6 +180,12 @@ def test_long_messages_are_cut() -> None:
     assert record.args[0].startswith("xxx")
 
 
+def test_many_arguments_and_fields_are_cut() -> None:
+    error = PlainError(*range(10**6))
+    vars(error).update({f"field{number}": number for number in range(10**4)})
+    assert len(encode_error(error)) < 10_000
+
+
 def test_the_innermost_frames_are_kept() -> None:
     with pytest.raises(ValueError, match="bottom") as caught:
         fall(100)

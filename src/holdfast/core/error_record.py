@@ -18,6 +18,7 @@ from holdfast.core.searchable import is_text
 MESSAGE_MAX_CHARS = 4_000
 TRACEBACK_MAX_FRAMES = 20
 FIELD_MAX_BYTES = 4_000
+FIELDS_MAX = 50  # of its arguments, and of its attributes
 CAUSES_MAX = 5
 NOTES = "__notes__"  # where `add_note` keeps them
 NOTES_MAX = 10
@@ -58,12 +59,13 @@ def record_error(error: BaseException, *, kind: str = "user") -> ErrorRecord:
     own = _own(error)
     causes, frames = own.get(_ORIGIN) or (tuple(islice(_causes(error), CAUSES_MAX)), _frames(error))
     notes = _notes(own)
-    fields = {name: _plain(own[name]) for name in sorted(own) if not name.startswith("_")}
+    names = [name for name in sorted(own) if not name.startswith("_")][:FIELDS_MAX]
+    fields = {name: _plain(own[name]) for name in names}
     return ErrorRecord(
         type=type_name(type(error)),
         message=_clip("\n".join([_message(error), *notes]), MESSAGE_MAX_CHARS),
         kind=kind,
-        args=tuple(_plain(argument) for argument in _ARGS.__get__(error)),
+        args=tuple(_plain(argument) for argument in _ARGS.__get__(error)[:FIELDS_MAX]),
         fields={**fields, NOTES: notes} if notes else fields,
         causes=causes,
         traceback=frames,
