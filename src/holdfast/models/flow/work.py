@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import EncodeError, HoldfastError, PayloadTooLargeError
 from holdfast.core.retry import Retry
 from holdfast.engine.runner import Engine
 from holdfast.models.flow.graph import Node
@@ -74,5 +74,7 @@ async def run_once(task: Task[..., Any], text: str, call: Current, engine: Engin
 
 def retry_delay(task: Task[..., Any], claim: ExecutionClaim, error: Exception, engine: Engine) -> float | None:
     """For how long to wait before the next attempt; None: there is none."""
+    if isinstance(error, EncodeError | PayloadTooLargeError):
+        return None  # what it answers cannot be kept: to do the work again would not help
     decision = task.retry.decide(claim.attempt + 1, 0.0, error, engine.random())
     return decision.delay_seconds if isinstance(decision, Retry) else None
