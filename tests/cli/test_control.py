@@ -18,13 +18,14 @@ def test_signal_wakes_the_execution_that_awaits_it(holdfast: Call, orders: Shop)
     assert orders.show(waiting)["result"] == {"wish": "wait", "signals": ["paid"]}
 
 
-def test_a_payload_is_read_from_standard_input(
+def test_a_payload_is_read_from_standard_input_as_utf_8_whatever_the_locale(
     in_process: Call, orders: Shop, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (waiting,) = orders.start("wait")
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"amount": 5}\n'))
-    assert in_process("signal", waiting, "paid", "-", "--database", database).code == 0
-    assert orders.show(waiting)["inbox"] == [{"name": "paid", "payload": {"amount": 5}}]
+    for sent, code in ((b'\xef\xbb\xbf{"name": "caf\xc3\xa9"}', 0), (b'"caf\xe9"', 2)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(sent), "latin-1"))
+        assert in_process("signal", waiting, "paid", "-", "--database", database).code == code
+    assert orders.show(waiting)["inbox"] == [{"name": "paid", "payload": {"name": "café"}}]
 
 
 def test_signal_without_a_payload_carries_null(holdfast: Call, orders: Shop) -> None:

@@ -15,7 +15,10 @@ def json_value(text: str | None, what: str) -> Any:
     if text is None:
         return None
     if text == "-":
-        text = sys.stdin.read()
+        try:  # JSON is UTF-8, whatever the locale; a byte order mark is what some shells add
+            text = sys.stdin.buffer.read().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise CommandError(f"{what} on standard input is no UTF-8 ({error})", Exit.WRONG_USE) from None
     try:
         return json.loads(text)
     except ValueError as error:
