@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.status import Status
-from holdfast.store.base import Store
+from holdfast.store.base import Store, WouldStall
 from holdfast.store.effects import AdvanceExecution, Commit
 from holdfast.store.values import ExecutionClaim, NewSignal, Receipt
 from holdfast.testing.hand import Hand, done, go, keep, park
@@ -42,6 +42,13 @@ async def test_a_flush_is_made_inline_where_the_store_allows_it(desk: Desk) -> N
     await desk.committer.commit(claim, (done(),))
     inline = desk.store.commits_inline
     assert (desk.store.calls["flush_now"], desk.store.calls["flush"]) == ((1, 0) if inline else (0, 1))
+
+
+async def test_a_flush_that_would_stall_the_loop_is_made_beside_it(desk: Desk) -> None:
+    (claim,) = await desk.claims(1)
+    desk.store.fail("flush_now", WouldStall())
+    assert (await desk.committer.commit(claim, (done(),))).applied
+    assert (desk.store.calls["flush"], desk.store.calls["reclaim"]) == (1, 0), "nothing is unknown"
 
 
 async def test_a_single_commit_does_not_wait_for_company(desk: Desk) -> None:

@@ -25,7 +25,7 @@ from holdfast.core.status import Status
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.observer import Observer
 from holdfast.engine.service import Backoff
-from holdfast.store.base import Store
+from holdfast.store.base import Store, WouldStall
 from holdfast.store.effects import AdvanceExecution, Commit, Effect
 from holdfast.store.values import ExecutionClaim, Flushed, Receipt
 
@@ -152,6 +152,9 @@ class Committer:
         began = perf_counter()
         try:
             flushed = self._store.flush_now(self._worker_id(), [commit for commit, _ in batch])
+        except WouldStall:
+            self._start(self._flush(batch), batch)
+            return
         except Exception as error:
             self._start(self._recover(batch, error), batch)
             return

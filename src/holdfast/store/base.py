@@ -84,6 +84,10 @@ LATE_LOOK_SECONDS = 0.02
 DEADLINE_EXCEEDED = "deadline exceeded"  # the reason of a cancel that an execution's own deadline requested
 
 
+class WouldStall(Exception):  # noqa: N818  (no error: a caller's signal to go another way)
+    """`flush_now` would have had to wait for others; nothing was written: `flush` waits beside the loop."""
+
+
 class Store(FlowLedger, Watching, Protocol):
     # ------------------------------------------------------------------ life
 
@@ -193,7 +197,7 @@ class Store(FlowLedger, Watching, Protocol):
         """
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
-        """The same on the calling thread; only where `commits_inline` is true."""
+        """The same on the calling thread, or `WouldStall`; only where `commits_inline` is true."""
 
     async def transact(
         self,

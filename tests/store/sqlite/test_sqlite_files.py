@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import lock as lock_module
 from holdfast.store.sqlite.connection import check_library, explain
 from holdfast.store.sqlite.lock import WriterLock
 from holdfast.testing.hand import promise_of, row
@@ -127,6 +130,45 @@ async def test_a_writer_that_never_ends_is_worth_another_try(impatient: SqliteSt
         await impatient.insert([row("b")])
     other.release()
     other.close()
+
+
+async def test_a_file_under_two_names_has_one_lock(impatient: SqliteStore, path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(path)
+    other = WriterLock(tmp_path / "link.db", timeout_seconds=10)
+    other.acquire()
+    with pytest.raises(StoreUnavailableError, match=r"file\.db-lock for more than"):
+        await impatient.insert([row("a")])
+    other.close()
+
+
+def test_a_lock_that_only_its_owner_may_write_is_shared(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's umask: to read it is enough to lock it."""
+    WriterLock(path, timeout_seconds=10).close()
+    opened = os.open
+
+    def open_as_another(file: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(file, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_as_another)
+    lock = WriterLock(path, timeout_seconds=10)
+    assert lock.acquire() == 0.0
+    lock.close()
+    path.with_name("file.db-lock").unlink()
+    with pytest.raises(ConfigurationError, match=r"this user needs permission on it as on file\.db"):
+        WriterLock(path, timeout_seconds=10)
+
+
+def test_a_file_system_without_locks_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(number: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(lock_module, "_flock", refuse)
+    lock = WriterLock(path, timeout_seconds=10)
+    with pytest.raises(ConfigurationError, match=r"cannot be locked \(No locks available\).*PostgreSQL"):
+        lock.acquire()
+    lock.close()
 
 
 async def test_opening_waits_no_longer_than_a_write(path: Path) -> None:

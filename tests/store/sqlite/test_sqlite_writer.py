@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
+import sqlite3
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -16,8 +17,10 @@ from holdfast.core.crashpoints import set_hook
 from holdfast.core.errors import StoreError, StoreUnavailableError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
+from holdfast.store.base import WouldStall
 from holdfast.store.effects import Commit
 from holdfast.store.sqlite import SqliteStore, control, picking, writer
+from holdfast.store.sqlite.lock import WriterLock
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import QueueRoom, QueueSettings, Retention
 from holdfast.testing.hand import HANDLER, Hand, done, fail, keep, promise_of, row
@@ -118,6 +121,27 @@ async def test_a_small_write_that_waited_for_a_store_that_closed_is_refused(stor
     with pytest.raises(StoreError, match="not open"):
         await small
     await asyncio.gather(slow_write, closing)
+
+
+@pytest.mark.parametrize("holder", ["another program", "another process"])
+async def test_the_loop_turns_while_another_writes(sqlite: SqliteStore, hand: Hand, holder: str) -> None:
+    """Or whatever else runs on it would stand still for as long as a write may wait."""
+    claim = await hand.take(row("a"))
+    other = sqlite3.connect(sqlite._path, isolation_level=None)
+    lock = WriterLock(sqlite._path, 10)
+    if holder == "another program":
+        other.execute("begin immediate")
+    else:
+        lock.acquire()
+    with pytest.raises(WouldStall):
+        sqlite.flush_now(hand.name, [Commit(claim, (done(),))])
+    sqlite._opened()._stall = 0.0
+    inserting = asyncio.ensure_future(hand.insert(row("b")))
+    asyncio.get_running_loop().call_later(0.05, other.close)  # which the loop does only if it turns
+    asyncio.get_running_loop().call_later(0.05, lock.close)
+    await inserting
+    assert not sqlite.commits_inline, "the next are left to the thread, until commits are quick again"
+    await hand.apply(claim, done())
 
 
 async def test_a_write_that_is_cancelled_before_its_turn_keeps_no_other_out(sqlite: SqliteStore) -> None:

@@ -67,8 +67,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def explain(path: Path, error: sqlite3.Error) -> StoreError | ConfigurationError:
-    code = getattr(error, "sqlite_errorcode", None)
-    primary = None if code is None else code & _PRIMARY_CODE_MASK
+    primary = _primary_code(error)
     if primary in _RETRYABLE:
         return StoreUnavailableError(
             f"{path} is locked by another program ({error}): nothing is lost, try again; "
@@ -81,7 +80,7 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError | ConfigurationError
     if primary == sqlite3.SQLITE_CANTOPEN:
         return ConfigurationError(
             f"{path} cannot be opened ({error}): its folder must exist and be writable, "
-            "and the path itself must not be a folder"
+            "the path itself must not be a folder, and this user must be allowed to read and write it"
         )
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return ConfigurationError(
@@ -95,3 +94,12 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError | ConfigurationError
             "and restore a backup or use the `.recover` of the sqlite3 shell"
         )
     return StoreError(f"SQLite refused a statement on {path}: {error}")
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    return _primary_code(error) == sqlite3.SQLITE_BUSY
+
+
+def _primary_code(error: sqlite3.Error) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & _PRIMARY_CODE_MASK

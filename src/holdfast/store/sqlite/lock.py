@@ -28,28 +28,38 @@ class WriterLock:
     """Held by one connection at a time, in this process or any other."""
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
-        self._path = path.with_name(path.name + "-lock")
+        self._file = path
+        self._path = Path(f"{os.path.realpath(path)}-lock")  # one for all names of the file
         self._timeout_seconds = timeout_seconds
         self._fd: int | None = self._open()
 
     def _open(self) -> int:
         try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except PermissionError:  # another user's, who shares the file: to read it is enough
+                return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise ConfigurationError(
-                f"the lock file {self._path} cannot be opened ({error.strerror}): its folder must exist and be writable"
+                f"the lock file {self._path} cannot be opened ({error.strerror}): its folder must exist and be "
+                f"writable, and this user needs permission on it as on {self._file.name}"
             ) from error
 
-    def acquire(self) -> float:
-        """How many seconds that took because another held it."""
+    def acquire(self, at_most_seconds: float | None = None) -> float:
+        """How many seconds that took because another held it; at most as many as given, or as it was made with."""
         if _flock is None or self._fd is None:
             return 0.0
         try:
             _flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             began = perf_counter()
-            self._wait(self._fd)
+            self._wait(self._fd, self._timeout_seconds if at_most_seconds is None else at_most_seconds)
             return perf_counter() - began
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self._path} cannot be locked ({error.strerror}): where the file system has no locks, SQLite loses "
+                "what is written; keep the file on a disk of this machine, or use PostgreSQL"
+            ) from error
         return 0.0
 
     def release(self) -> None:
@@ -61,18 +71,19 @@ class WriterLock:
             os.close(self._fd)
             self._fd = None
 
-    def _wait(self, fd: int) -> None:
+    def _wait(self, fd: int, seconds: float) -> None:
         """Wait in the kernel's queue, in a thread of its own because `flock` knows no timeout."""
         waiter = _Waiter(os.dup(fd))
-        if waiter.wait(self._timeout_seconds):
+        if waiter.wait(seconds):
             return
         # The waiter keeps the old lock, and drops it when its turn comes; this store goes on with a fresh one.
         os.close(fd)
         self._fd = None
         self._fd = self._open()
         raise StoreUnavailableError(
-            f"another process held {self._path} for more than {self._timeout_seconds:g} s: nothing is lost, "
-            "try again; if it stays so, find the process that hangs inside a commit"
+            f"another process held {self._path} for more than {seconds:g} s: nothing is lost, try again; if it stays "
+            f"so, find the process that hangs inside a commit, or the program that has {self._file.name} open in a "
+            "transaction"
         )
 
 

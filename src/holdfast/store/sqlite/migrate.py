@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from holdfast.core.clock import Clock
-from holdfast.core.errors import SchemaTooNewError
+from holdfast.core.errors import ConfigurationError, SchemaTooNewError
 from holdfast.store.sql import load_blocks, migrations
 from holdfast.store.sqlite.connection import connect, explained
 from holdfast.store.sqlite.lock import WriterLock
@@ -23,7 +23,12 @@ def migrate(path: Path, clock: Clock, busy_seconds: float) -> None:
         connection = connect(path, busy_seconds)
         try:
             with explained(path):
-                connection.execute("pragma journal_mode = wal")
+                (mode,) = connection.execute("pragma journal_mode = wal").fetchone()
+                if mode != "wal":
+                    raise ConfigurationError(
+                        f"{path} has no write-ahead log but {mode!r}, and cannot be given one: keep the file on a "
+                        "disk of this machine, or use PostgreSQL"
+                    )
                 _apply(path, connection, clock)
         finally:
             connection.close()

@@ -7,6 +7,7 @@ Writes go through `writer.Writer`, reads through `readers.Readers`. What each do
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import StoreError
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
+from holdfast.store.base import WouldStall
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.health import Check, SchemaState
@@ -168,9 +170,10 @@ class SqliteStore(Flowing):
     ) -> T:
         """One transaction: here if it is small and commits are quick, else in the writer thread."""
         if is_small and await self._opened().quick():
-            result = self._opened().run_now(point, work, may_lag)
-            await asyncio.sleep(0)  # a caller in a loop must not keep others from running
-            return result
+            with contextlib.suppress(WouldStall):
+                result = self._opened().run_inline(point, work, may_lag)
+                await asyncio.sleep(0)  # a caller in a loop must not keep others from running
+                return result
         return await self._opened().run(point, work, may_lag)
 
     async def _read(self, work: Callable[[reading.Db], T]) -> T:
@@ -250,7 +253,7 @@ class SqliteStore(Flowing):
         return await self._write("flush", lambda tx: flushing.flush(tx, worker, commits), is_small=True)
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
-        return self._opened().run_now("flush", lambda tx: flushing.flush(tx, worker, commits))
+        return self._opened().run_inline("flush", lambda tx: flushing.flush(tx, worker, commits))
 
     async def transact(
         self,

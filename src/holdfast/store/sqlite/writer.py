@@ -17,13 +17,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
-from holdfast.core.errors import StoreError
-from holdfast.store.sqlite.connection import connect, explain
+from holdfast.core.errors import StoreError, StoreUnavailableError
+from holdfast.store.base import WouldStall
+from holdfast.store.sqlite.connection import connect, explain, is_busy
 from holdfast.store.sqlite.forks import close_at_fork
 from holdfast.store.sqlite.ledger_file import LedgerFile
 from holdfast.store.sqlite.lock import WriterLock
@@ -35,6 +36,7 @@ MayLag: TypeAlias = Callable[[sqlite3.Connection], bool]
 # work on that row takes anyway.
 INLINE_SECONDS: Final = 0.001
 INLINE_ROW_SECONDS: Final = 0.00001
+WAIT_INLINE_SECONDS: Final = 0.02  # for others who write, until the loop's thread leaves it to the writer's
 _SWITCH_SECONDS: Final = 0.0002
 _SMOOTHING: Final = 0.2
 _STALL_MOST: Final = 10.0  # one slow commit must not banish inline commits for long
@@ -101,7 +103,7 @@ class Writer:
         self._is_closed = False
         self._lock = WriterLock(path, busy_seconds)
         try:
-            self._db: sqlite3.Connection | None = connect(path, busy_seconds)
+            self._db: sqlite3.Connection | None = self._connected()
         except BaseException:
             self._lock.close()
             raise
@@ -115,8 +117,11 @@ class Writer:
         if self._db is None:
             if self._is_closed:
                 raise self._closed()
-            self._db = connect(self._path, self._busy_seconds)
+            self._db = self._connected()
         return self._db
+
+    def _connected(self) -> sqlite3.Connection:
+        return connect(self._path, min(self._busy_seconds, WAIT_INLINE_SECONDS))
 
     @property
     def is_quick(self) -> bool:
@@ -171,16 +176,27 @@ class Writer:
     def _closed(self) -> StoreError:
         return StoreError(f"the store on {self._path} is closed: open it again")
 
-    def run_now(self, point: str | None, work: Callable[[Tx], T], may_lag: MayLag | None = None) -> T:
-        """One write transaction on the calling thread."""
+    def run_inline(self, point: str | None, work: Callable[[Tx], T], may_lag: MayLag | None = None) -> T:
+        """One write transaction on the loop's thread; `WouldStall` where another writes for long."""
+        return self.run_now(point, work, may_lag, WAIT_INLINE_SECONDS)
+
+    def run_now(
+        self,
+        point: str | None,
+        work: Callable[[Tx], T],
+        may_lag: MayLag | None = None,
+        wait_seconds: float | None = None,
+    ) -> T:
+        """One write transaction on the calling thread. It waits for others as long as it may, or as long as given."""
         with self._gate:
-            waited = self._lock.acquire()
+            waited = self._queue(wait_seconds)
             try:
                 self._file.require_same()
                 lags = may_lag is not None and may_lag(self.db)
                 if lags:
                     self.db.execute("pragma synchronous = normal")
                 try:
+                    waited += self._begin(wait_seconds)
                     result, wake = self._transact(waited, point, work, lags)
                 finally:
                     if lags:
@@ -195,12 +211,44 @@ class Writer:
             wake()
         return result
 
+    def _queue(self, wait_seconds: float | None) -> float:
+        """How long it took until no other process of this ledger writes."""
+        try:
+            return self._lock.acquire(wait_seconds)
+        except StoreUnavailableError:
+            if wait_seconds is None:
+                raise
+            raise self._would_stall() from None
+
+    def _begin(self, wait_seconds: float | None) -> float:
+        """How long it took until no other program writes."""
+        began = monotonic()
+        until = began + (self._busy_seconds if wait_seconds is None else wait_seconds)
+        while True:
+            try:
+                self.db.execute("begin immediate")
+                break
+            except sqlite3.OperationalError as error:  # the connection has waited itself, but only for a moment
+                if not is_busy(error):
+                    raise
+                if monotonic() >= until:
+                    if wait_seconds is None:
+                        raise
+                    raise self._would_stall() from None
+        self._file.note_log()
+        return monotonic() - began
+
+    def _would_stall(self) -> WouldStall:
+        self._note_stall(_STALL_MOST)
+        return WouldStall(f"another program writes to {self._path}")
+
+    def _note_stall(self, sample: float) -> None:
+        self._stall += _SMOOTHING * (min(sample, _STALL_MOST) - self._stall)
+
     def _transact(
         self, waited: float, point: str | None, work: Callable[[Tx], T], lags: bool
     ) -> tuple[T, Callable[[], None] | None]:
         db = self.db
-        db.execute("begin immediate")
-        self._file.note_log()
         try:
             changes = db.total_changes
             tx = Tx(db, self._clock.now_us())
@@ -217,6 +265,5 @@ class Writer:
         changes = db.total_changes - changes
         if changes and not lags:
             took, may_take = perf_counter() - committing, INLINE_SECONDS + changes * INLINE_ROW_SECONDS
-            sample = min(waited / INLINE_SECONDS + took / may_take, _STALL_MOST)
-            self._stall += _SMOOTHING * (sample - self._stall)
+            self._note_stall(waited / INLINE_SECONDS + took / may_take)
         return result, wake
