@@ -95,8 +95,8 @@ def _hints(function: Callable[..., Any], where: str, skip: int) -> dict[str, Any
         return typing.get_type_hints(shown, include_extras=True)
     except Exception as error:
         raise DefinitionError(
-            f"the annotations of {where} cannot be read: {error}; import the names they use, or define them, at the top "
-            "of the module: neither in a function, nor under `if TYPE_CHECKING`"
+            f"the annotations of {where} cannot be read: {error}; import the names they use, or define them, at the "
+            "top of the module: neither in a function, nor under `if TYPE_CHECKING`"
         ) from error
 
 
