@@ -173,6 +173,38 @@ async def test_a_worker_stops_while_the_store_is_away(rig: Rig, monkeypatch: pyt
         await other.close()
 
 
+async def test_a_worker_stops_while_the_store_is_silent(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that hangs, or a network that drops everything: no call fails, and none returns."""
+    monkeypatch.setattr("holdfast.engine.drain.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.engine.committer.LAST_COMMIT_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.engine.worker.SIGN_OFF_SECONDS", 0.05)
+    faulty = Faulty(rig.stores.unopened())
+    faulty.inline = False
+    other = Rig(rig.stores, store=faulty.as_store())
+    try:
+        slow = Slow(other)
+        handle, worker, working = await begin(other, slow)
+        asked = asyncio.Event()
+
+        async def silence(*_: object) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        faulty.on_call = {"flush": silence, "retire_worker": silence}
+        slow.release.set()
+        await asked.wait()
+        async with asyncio.timeout(10):
+            await other.stop(worker, 0.05)
+        working.cancel()
+        assert "could not sign off" in caplog.text
+        view = await rig.view(handle)
+        assert (view.status, view.step, view.locked_by) == (Status.EXECUTING, "first", worker.id)
+    finally:
+        await other.close()
+
+
 async def test_stopping_twice_is_stopping(rig: Rig) -> None:
     Slow(rig)
     worker = await rig.make_worker()

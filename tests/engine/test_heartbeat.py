@@ -172,6 +172,24 @@ async def test_stop_ends_the_thread(pulse: Pulse) -> None:
     await pulse.heartbeat.stop()
 
 
+async def test_a_beat_that_gets_no_answer_does_not_hold_who_leaves(
+    pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.heartbeat.LAST_BEAT_SECONDS", 0.05)
+    asked = threading.Event()
+
+    async def silence(store: object = None) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(pulse.heartbeat, "run_once", silence)
+    await pulse.heartbeat.start()
+    await asyncio.to_thread(asked.wait)
+    async with asyncio.timeout(10):
+        await pulse.heartbeat.stop()
+
+
 async def test_a_heart_that_was_just_started_is_stopped(pulse: Pulse) -> None:
     for _ in range(20):
         await pulse.heartbeat.start()

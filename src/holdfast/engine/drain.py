@@ -32,14 +32,12 @@ class Drain:
 
     async def run(self, seconds: float) -> None:
         """With 0, what is at work is cancelled at once."""
-        active = self._active
+        active, is_recorded = self._active, True
         if len(active) and seconds > 0:
             self._patience = self._loop.create_task(self._finish(seconds))
             await asyncio.wait([self._patience])
-            with contextlib.suppress(TimeoutError):  # the store may be away for longer than anybody would wait
-                async with asyncio.timeout(CANCEL_SECONDS):
-                    # What has finished its step is recorded before the rest is cancelled.
-                    await self._committer.idle()
+            # What has finished its step is recorded before the rest is cancelled.
+            is_recorded = await self._record()
         active.cancel()
         give_up_at = self._loop.time() + CANCEL_SECONDS
         while tasks := active.tasks():
@@ -51,7 +49,17 @@ class Drain:
                 active.disown_all()
                 self.left_behind = len(left)
                 break
-        await self._committer.idle()
+        if not is_recorded or not await self._record():
+            # Nobody here waits for it any more, and a server that fell silent answers in its own time.
+            await self._committer.abandon()
+
+    async def _record(self) -> bool:
+        """Whether all is; the store may be away for longer than anybody would wait."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._committer.idle()
+                return True
+        return False
 
     async def _finish(self, seconds: float) -> None:
         """Until everything at work has ended and is recorded, or the time is up."""

@@ -19,6 +19,7 @@ from holdfast.store.base import Store
 log = logging.getLogger("holdfast.engine")
 
 BEATS_A_LEASE = 4
+LAST_BEAT_SECONDS = 1.0  # what a worker that leaves waits for a beat that is under way
 
 
 class Heartbeat:
@@ -39,6 +40,7 @@ class Heartbeat:
         self._standstill = Standstill()
         self._thread: threading.Thread | None = None
         self._thread_loop: asyncio.AbstractEventLoop | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._stopping: asyncio.Event | None = None
         self._ready = threading.Event()
 
@@ -63,14 +65,19 @@ class Heartbeat:
 
     def _end(self, thread: threading.Thread) -> None:
         self._ready.wait()  # it may just have been started
-        if self._thread_loop is not None and self._stopping is not None:
+        if self._thread_loop is not None and self._stopping is not None and self._beating is not None:
             with contextlib.suppress(RuntimeError):  # the thread may have ended by itself
                 self._thread_loop.call_soon_threadsafe(self._stopping.set)
+                thread.join(LAST_BEAT_SECONDS)
+                # A server that fell silent answers in its own time.
+                self._thread_loop.call_soon_threadsafe(self._beating.cancel)
         thread.join()
 
     def _run(self) -> None:
         try:
             asyncio.run(self._beat_until_stopped())
+        except asyncio.CancelledError:
+            return
         except Exception:
             log.exception("the heartbeat ended; this worker's lease will run out")
         finally:
@@ -78,6 +85,7 @@ class Heartbeat:
 
     async def _beat_until_stopped(self) -> None:
         self._thread_loop = asyncio.get_running_loop()
+        self._beating = asyncio.current_task()
         self._stopping = asyncio.Event()
         self._ready.set()
         store = self._store.sibling()

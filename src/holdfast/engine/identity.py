@@ -88,6 +88,8 @@ class Identity:
                         await self.take()
                         break
                     except StoreUnavailableError:
+                        if self._is_leaving:
+                            break
                         await asyncio.sleep(AGAIN_SECONDS)
         except HoldfastError:
             log.exception("could not take a new identity")

@@ -44,6 +44,7 @@ from holdfast.store.values import ExecutionClaim, Receipt
 log = logging.getLogger("holdfast.engine")
 
 BEGIN_SECONDS = 0.5  # for the first passes of the loops, which `start` waits for
+SIGN_OFF_SECONDS = 4.0
 HEAD_START_SECONDS = 0.05  # for the first of what was picked, before connections are warmed and the other loops begin
 
 Ended = Callable[[bytes, Status, str | None, str | None], None]
@@ -329,9 +330,11 @@ class Worker:
         for runner in self._all_runners:
             runner.close()
         try:
-            await self._store.retire_worker(self.id)
+            async with asyncio.timeout(SIGN_OFF_SECONDS):
+                await self._store.retire_worker(self.id)
         except Exception as error:  # whatever it is, what this worker has open is closed
-            log.warning("could not sign off, the lease of %s will run out by itself: %s", self.id, error)
+            said = str(error) or type(error).__name__
+            log.warning("could not sign off, the lease of %s will run out by itself: %s", self.id, said)
         await self._heartbeat.stop()
         if self._observer is not None:
             await self._observer.stop()

@@ -28,6 +28,7 @@ else:
 Aged: TypeAlias = tuple[int, Connection]  # as which it was opened, and the connection
 
 COMMAND_SECONDS = 60.0
+CLOSE_SECONDS = 2.0
 
 # The session has not the prepared statements that it should have: somebody else's, or cleared by user code.
 _STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
@@ -181,8 +182,7 @@ class Connections:
         left = self._idle + self._flush_idle
         self._idle.clear()
         self._flush_idle.clear()
-        for _, connection in left:
-            await end(connection)
+        await asyncio.gather(*(end(connection) for _, connection in left))
 
     async def connect(self) -> Aged:
         if self._closed:
@@ -277,6 +277,6 @@ class Lent:
 async def end(connection: Connection) -> None:
     """Close a connection, whatever state it is in."""
     try:
-        await connection.close(timeout=2)
+        await connection.close(timeout=CLOSE_SECONDS)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
         connection.terminate()

@@ -17,7 +17,7 @@ import asyncpg
 from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.store.base import ARMED_SECONDS
 from holdfast.store.postgres.address import Address
-from holdfast.store.postgres.connections import Connections, connect, end, errors_of
+from holdfast.store.postgres.connections import CLOSE_SECONDS, Connections, connect, end, errors_of
 from holdfast.store.values import Topic
 
 if TYPE_CHECKING:
@@ -81,12 +81,14 @@ class PostgresEar:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._task = None
-        if self._connection is not None:
-            await end(self._connection)
-            self._connection = None
+        connection, self._connection = self._connection, None
+        await asyncio.gather(self._disarm(), *([] if connection is None else [end(connection)]))
+
+    async def _disarm(self) -> None:
         if self._armed:
-            with contextlib.suppress(HoldfastError, asyncpg.PostgresError):  # the row expires by itself
-                async with self._connections.any("disarm a listener") as connection:
+            # The row expires by itself.
+            with contextlib.suppress(HoldfastError, asyncpg.PostgresError, TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS), self._connections.any("disarm a listener") as connection:
                     await connection.execute(self._sql["listener_remove"], self._id)
 
     async def _subscribe(self, address: Address) -> Connection:
