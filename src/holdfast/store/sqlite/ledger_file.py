@@ -25,7 +25,8 @@ class LedgerFile:
                 f"{self.path} was deleted or replaced while this process had it open, and what is written to the old "
                 "file would be lost: restart this process, or put the file back"
             )
-        if self._log is not None and _identity(self._log_name) != self._log:
+        log = self._log
+        if log is not None and _identity(self._log_name) != log:
             raise StoreUnavailableError(
                 f"{self._log_name} was deleted or replaced while this process had it open, and what is written to the "
                 "old one would be lost: stop whatever deletes it, and restart this process"

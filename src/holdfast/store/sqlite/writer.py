@@ -222,21 +222,27 @@ class Writer:
 
     def _begin(self, wait_seconds: float | None) -> float:
         """How long it took until no other program writes."""
+        db, waited = self.db, 0.0
+        try:
+            db.execute("begin immediate")
+        except sqlite3.OperationalError as error:  # the connection has waited itself, but only for a moment
+            if not is_busy(error):
+                raise
+            waited = self._begin_late(db, wait_seconds)
+        self._file.note_log()
+        return waited
+
+    def _begin_late(self, db: sqlite3.Connection, wait_seconds: float | None) -> float:
+        if wait_seconds is not None:
+            raise self._would_stall()
         began = monotonic()
-        until = began + (self._busy_seconds if wait_seconds is None else wait_seconds)
         while True:
             try:
-                self.db.execute("begin immediate")
-                break
-            except sqlite3.OperationalError as error:  # the connection has waited itself, but only for a moment
-                if not is_busy(error):
+                db.execute("begin immediate")
+                return monotonic() - began
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or monotonic() - began >= self._busy_seconds:
                     raise
-                if monotonic() >= until:
-                    if wait_seconds is None:
-                        raise
-                    raise self._would_stall() from None
-        self._file.note_log()
-        return monotonic() - began
 
     def _would_stall(self) -> WouldStall:
         self._note_stall(_STALL_MOST)
