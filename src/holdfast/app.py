@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, overload
 
@@ -63,7 +64,9 @@ class App(Declarations):
     Nothing is opened until it is used. `async with app:` closes it at the end.
     """
 
-    def __init__(self, name: str, store: str | Store | None = None, *, payload_limit: int = DEFAULT_MAX_BYTES) -> None:
+    def __init__(
+        self, name: str, store: str | PathLike[str] | Store | None = None, *, payload_limit: int = DEFAULT_MAX_BYTES
+    ) -> None:
         self.name = check_name(name)
         if isinstance(payload_limit, bool) or not isinstance(payload_limit, int) or payload_limit < 1:
             raise InvalidArgumentError(f"payload_limit is a number of bytes, not {payload_limit!r}")
@@ -71,11 +74,14 @@ class App(Declarations):
         super().__init__(Connection(self._make_store, payload_limit))
         self._sync: SyncApp | None = None
 
-    def _set_store(self, store: str | Store) -> None:
+    def _set_store(self, store: str | PathLike[str] | Store) -> None:
         """A bad URL is found here, where it was written; and a path is one from the folder that is the current one now,
         for all that is opened later."""
-        self._first_store = store_from_url(store) if isinstance(store, str) else store
-        self._store = store
+        given = os.fspath(store) if isinstance(store, PathLike) else store
+        if not isinstance(given, str) and not callable(getattr(given, "sibling", None)):
+            raise InvalidArgumentError(f"store is a path, a URL or a store, not {store!r:.100}")
+        self._first_store = store_from_url(given) if isinstance(given, str) else given
+        self._store = given
         self._has_given_store = False
 
     def _make_store(self) -> Store:
@@ -276,7 +282,7 @@ class App(Declarations):
 
     # ------------------------------------------------------------------ life
 
-    def use_store(self, store: str | Store) -> None:
+    def use_store(self, store: str | PathLike[str] | Store) -> None:
         """Point the app at another ledger; for tests, and for programs that learn late where it is."""
         self._connection.forget()
         self._set_store(store)

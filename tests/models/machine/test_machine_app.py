@@ -26,7 +26,7 @@ from holdfast import (
     Unique,
     step,
 )
-from holdfast.core.errors import ClosedError, ConfigurationError, ExecutionFailedError
+from holdfast.core.errors import ClosedError, ConfigurationError, ExecutionFailedError, InvalidArgumentError
 from holdfast.store.values import Delivery
 from tests.engine.rig import Rig
 
@@ -153,6 +153,15 @@ def test_the_ledger_is_named_by_the_environment(path: str, monkeypatch: pytest.M
 
 
 # ---------------------------------------------------------------------- the blocking facade
+
+
+def test_a_store_is_a_path_too_and_nothing_else(tmp_path: Path) -> None:
+    app = App("orders", store=tmp_path / "orders.db")
+    app.sync.start(declare(app), 1)
+    assert (tmp_path / "orders.db").exists()
+    app.sync.close()
+    with pytest.raises(InvalidArgumentError, match="a path, a URL or a store, not 5"):
+        App("orders", store=5)  # type: ignore[arg-type]
 
 
 def test_a_path_is_from_the_folder_in_which_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
