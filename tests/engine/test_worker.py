@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,7 +24,7 @@ from holdfast import (
     Status,
     step,
 )
-from holdfast.core.errors import StoreUnavailableError
+from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.store.base import handler_of
@@ -412,6 +413,15 @@ async def test_a_worker_that_cannot_reach_the_store_does_not_start(rig: Rig) -> 
             await other.make_worker()
     finally:
         await other.close()
+
+
+async def test_a_worker_is_refused_in_what_a_process_for_tasks_imports(
+    rig: Rig, machine: type[Machine[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program without `if __name__ == "__main__":` ran again in each of them, and its tasks never began."""
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(ConfigurationError, match="if __name__ == "):
+        await rig.make_worker()
 
 
 async def test_a_started_worker_has_looked_at_everything_once(rig: Rig) -> None:

@@ -2,7 +2,7 @@
 
 - `StepProcesses`: what a worker has of them, as one or more of `Pool`. They end with their worker, whatever ends it.
   Work in them can be heard of while it goes on (heartbeats), over one pipe of a pool.
-- `say`: for work in there.
+- `say`: for work in there. `refuse_in_import`: for who must not begin while such a process imports the program.
 - `Unsendable`: an error that pickle cannot carry. Sent as it is, it would break the pool, and everybody's work in it.
 """
 
@@ -22,6 +22,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.error_record import decode_error, encode_error, keep_origin, rebuild_error, record_error
+from holdfast.core.errors import ConfigurationError
 from holdfast.engine.threads import contain
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ Heard: TypeAlias = Callable[[str], None]
 Said: TypeAlias = str | bool  # a text, or one of these two
 _BEGUN: Final = True
 _OVER: Final = False
+
+
+def refuse_in_import() -> None:
+    """Each of them imports the program that has them: what works while it is imported would never begin with a task."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise ConfigurationError(
+            "this program starts a worker while one of the processes for its tasks imports it: put what it runs under "
+            '`if __name__ == "__main__":`'
+        )
 
 
 class StepProcesses:

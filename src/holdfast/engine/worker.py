@@ -28,7 +28,7 @@ from holdfast.engine.lives import Lives
 from holdfast.engine.notifier import Notifier
 from holdfast.engine.observer import Observer
 from holdfast.engine.picker import OrphanSweep, Picker
-from holdfast.engine.processes import StepProcesses
+from holdfast.engine.processes import StepProcesses, refuse_in_import
 from holdfast.engine.rescue import Rescue
 from holdfast.engine.runner import Runner
 from holdfast.engine.service import Service
@@ -208,6 +208,7 @@ class Worker:
 
     async def open(self) -> None:
         """Open resources and register; nothing is picked yet."""
+        refuse_in_import()
         self._loop = asyncio.get_running_loop()
         settings, worker_id = self._settings, self._identity.current
         self._threads = StepThreads(settings.threads, thread_name_prefix="holdfast-step")
