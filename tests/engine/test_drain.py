@@ -97,7 +97,9 @@ async def test_the_time_to_drain_is_bounded(rig: Rig) -> None:
     assert await handle.status() is Status.RUNNABLE
 
 
-async def test_a_thread_that_cannot_be_stopped_records_nothing(rig: Rig) -> None:
+async def test_a_thread_that_cannot_be_stopped_records_nothing_and_is_named(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     begun, release = threading.Event(), threading.Event()
 
     @rig.app.machine
@@ -113,6 +115,8 @@ async def test_a_thread_that_cannot_be_stopped_records_nothing(rig: Rig) -> None
     working = asyncio.create_task(worker.run_once())
     await asyncio.to_thread(begun.wait, 30)
     await rig.stop(worker, 0)
+    assert "1 functions go on in threads" in caplog.text
+    assert f"They are in: only ({__file__}:" in caplog.text
     release.set()
     await working
     view = await rig.view(handle)

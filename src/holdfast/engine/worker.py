@@ -340,6 +340,13 @@ class Worker:
         if self._observer is not None:
             await self._observer.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if left := self._threads.at_work():
+            log.warning(
+                "%d functions go on in threads, which cannot be stopped, and Python itself ends only when they return; "
+                "nothing of them is recorded. They are in: %s",
+                len(left),
+                ", ".join(left),
+            )
         self._processes.stop()
         await self._stack.aclose()
 

@@ -201,6 +201,17 @@ async def test_an_exit_ends_the_task_and_not_the_worker(rig: Rig, queue: str | N
     assert "SystemExit: bad arguments" in await finish(rig, await careful.start())
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit])
+async def test_nothing_that_is_raised_in_a_thread_ends_more_than_the_task(rig: Rig, kind: type[BaseException]) -> None:
+    def work() -> int:
+        raise kind("in a thread")
+
+    handle = await declare(rig, work, False).start()
+    await rig.run()
+    with pytest.raises(ExecutionFailedError, match=f"{kind.__name__}: in a thread"):
+        await handle.result()
+
+
 async def test_an_error_that_cannot_be_made_anew_arrives_as_a_failed_task(rig: Rig) -> None:
     """It would be of no use as the error of the attempt to make it."""
 
