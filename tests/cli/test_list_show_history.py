@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import PromiseId
+from holdfast import App, PromiseId
+from holdfast.store.values import NewExecution
+from holdfast.testing.hand import row
 from holdfast.views.shapes import Details, Summary
 from tests.cli.conftest import Call, Shop
 
@@ -28,6 +30,20 @@ def test_list_in_a_pipe_is_aligned_text_with_exact_times(holdfast: Call, orders:
     assert [line[status_at:].split()[0] for line in lines] == ["done", "awaiting_signal"]
     assert "\x1b" not in ran.out
     assert lines[0].split()[5].endswith("Z")
+
+
+@pytest.mark.parametrize("state", ["[" * 2_000 + "]" * 2_000, f'{{"n":{"9" * 5_000}}}'], ids=["deep", "long"])
+def test_show_takes_values_that_python_cannot_read(holdfast: Call, orders: Shop, state: str) -> None:
+    """As SQL may have started it."""
+    odd = row(orders.queue, state=state)
+    orders.run(lambda app: _insert(app, odd))
+    ran = holdfast("show", str(PromiseId.from_bytes(odd.promise)))
+    assert (ran.code, ran.err) == (0, "")
+    assert "9" * 5_000 in ran.out or "[[[" in ran.out
+
+
+async def _insert(app: App, odd: NewExecution) -> None:
+    await (await app.store()).insert([odd])
 
 
 def test_list_in_a_terminal_has_colours_and_a_persons_times(holdfast_in_terminal: Call, orders: Shop) -> None:

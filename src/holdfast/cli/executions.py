@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 
 import click
+import msgspec
 
 from holdfast.cli.ids import EXECUTION, id_argument
 from holdfast.cli.invocation import Invocation, Ledger, shared
@@ -136,6 +136,14 @@ def _note(view: ExecutionView) -> Value:
     return "; ".join(notes) or None
 
 
+def _indented(text: str) -> str:
+    """The JSON as it is stored, on several lines if it can be."""
+    try:
+        return msgspec.json.format(text, indent=2)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
 def _print_details(
     out: Output,
     view: ExecutionView,
@@ -156,7 +164,7 @@ def _print_details(
         if text is not None:
             out.blank()
             out.heading(name)
-            out.block(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+            out.block(_indented(text))
     if inbox:
         out.blank()
         out.heading(f"inbox ({len(inbox)})")

@@ -82,7 +82,7 @@ def task_timeline(view: ExecutionView, now_us: int) -> Timeline:
     """Of a task with an execution of its own: an attempt is known by when the next one was due."""
     try:
         state = _task_state(view.state)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         state = TaskState(msgspec.Raw(b"null"))
     if view.started_at is None:
         return _timeline(view, [], now_us)

@@ -13,7 +13,9 @@ import pytest
 import pytest_asyncio
 from tests.web.kit import Box, Shop, client
 
-from holdfast import RetryPolicy
+from holdfast import PromiseId, RetryPolicy
+from holdfast.store.values import Retention
+from holdfast.testing.hand import row
 from holdfast.web.server import build
 
 
@@ -99,6 +101,16 @@ async def test_an_execution_is_found_by_a_prefix_and_shows_its_life(shop: Shop, 
         assert wanted in text, wanted
     found = await pages.get("/executions", params={"q": f"{order.label}"})
     assert found.headers["location"] == f"/executions/{order.id}"
+
+
+async def test_an_execution_with_a_value_that_python_cannot_read_is_shown(shop: Shop, pages: httpx.AsyncClient) -> None:
+    """SQL takes deeper values than Python: such a task is stranded, and must be seen."""
+    deep = row("deep", kind="task", state='{"input":' + "[" * 2_000 + "]" * 2_000 + "}")
+    store = shop.stores.store
+    await store.insert([deep])
+    await shown(pages, f"/executions/{PromiseId.from_bytes(deep.promise)}")
+    await store.cancel([deep.promise], force=True)
+    await store.purge(Retention(age_seconds=0), 1)  # what cannot be read is a fault of its ledger
 
 
 async def test_of_an_inbox_the_oldest_signals_are_shown(shop: Shop, pages: httpx.AsyncClient) -> None:

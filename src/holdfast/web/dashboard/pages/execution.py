@@ -156,7 +156,7 @@ def _given(view: ExecutionView) -> bytes | str:
         return view.state
     try:
         return bytes(msgspec.json.decode(view.state, type=dict[str, Raw])["input"])
-    except (msgspec.DecodeError, KeyError):
+    except (msgspec.DecodeError, RecursionError, KeyError):
         return view.state
 
 
