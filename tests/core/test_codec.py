@@ -24,7 +24,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import Codec, codec_for, fingerprint
+from holdfast.core.codec import Codec, annotation_of, codec_for, fingerprint
 from holdfast.core.codec_hooks import decode_hook
 from holdfast.core.errors import ConfigurationError, DecodeError, EncodeError, PayloadTooLargeError
 
@@ -565,6 +565,32 @@ def test_deep_nesting_works_or_is_refused_but_never_crashes(depth: int, leaf: An
         value = [value]
     with suppress(EncodeError):
         assert codec_for(Any).encode(value).startswith("[" * depth)
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [
+        (None, Any),
+        (True, Any),
+        ([1, "a"], Any),
+        ({}, Any),
+        (Level.LOW, Level),
+        (Point(1, 2), Point),
+        ([Item("a", Decimal(1))], list[Item]),
+        ({"a": [date(2024, 1, 1)]}, dict[str, list[date]]),
+        ([Item("a", Decimal(1)), 1], Any),
+    ],
+    ids=str,
+)
+def test_a_value_without_annotation_is_written_by_its_type(value: Any, annotation: Any) -> None:
+    assert annotation_of(value) == annotation
+
+
+def test_a_deep_value_without_annotation_is_left_to_its_codec() -> None:
+    deep: Any = date(2024, 1, 1)
+    for _ in range(5_000):
+        deep = [deep]
+    assert annotation_of(deep) is Any
 
 
 def test_a_long_chain_of_objects_is_refused_by_a_typed_error_both_ways() -> None:

@@ -200,8 +200,24 @@ def _cached_codec(annotation: Any) -> Codec[Any]:
 
 
 def annotation_of(value: object) -> Any:
-    """What a value that nobody annotated is written by: its own type, unless it is one of JSON's own values."""
-    is_plain = value is None or (isinstance(value, (str, int, float, list, dict)) and not isinstance(value, Enum))
+    """What a value that nobody annotated is written by: its own type, unless it is one of JSON's own values.
+
+    A list of objects, or a dict of them, is one of their type, if they have one.
+    """
+    try:
+        return _annotation_of(value)
+    except RecursionError:  # what is written by it says that it is nested too deeply
+        return Any
+
+
+def _annotation_of(value: object) -> Any:
+    if isinstance(value, list | dict):
+        parts = iter(value.values() if isinstance(value, dict) else value)
+        kind: Any = _annotation_of(next(parts, None))
+        if kind is Any or any(_annotation_of(part) != kind for part in parts):
+            return Any
+        return dict[str, kind] if isinstance(value, dict) else list[kind]
+    is_plain = value is None or (isinstance(value, str | int | float) and not isinstance(value, Enum))
     return Any if is_plain else type(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -53,12 +54,14 @@ async def test_subclasses_of_plain_values_are_taken_for_what_they_are(rig: Rig) 
     async def score(ctx: Context) -> object:
         ctx.set_attributes(score=Real(0.5), by=Words("anna"))
         ctx.publish("score", Real(0.5))
-        return [await ctx.signal("go"), await ctx.signal("go", dict[str, int])]
+        days = await ctx.signal("days", list[date])
+        return [await ctx.signal("go"), await ctx.signal("go", dict[str, int]), len(days)]
 
     handle = await score.options(attributes={"first": Words("one"), "rate": Real(1.5)}).start()
     await handle.signal("go", Words("now"))
     await handle.signal("go", Counted(a=1))
-    assert await rig.result(handle) == ["now", {"a": 1}]
+    await handle.signal("days", [date(2024, 1, 1)])
+    assert await rig.result(handle) == ["now", {"a": 1}, 1]
     assert await handle.published() == {"score": 0.5}
     (found,) = await rig.app.search({"score": 0.5, "by": "anna", "first": "one", "rate": 1.5})
     assert found.id == handle.id
