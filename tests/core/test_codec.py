@@ -414,6 +414,13 @@ def test_numbers_take_the_kind_of_their_annotation_whatever_their_digits() -> No
     assert codec_for(Decimal).round_trip(3)[1] == Decimal(3)
 
 
+def test_one_number_has_one_text_however_it_is_given_ruling_b5() -> None:
+    assert codec_for(float).encode(3) == codec_for(float).encode(3.0) == "3.0"
+    assert codec_for(Item).encode(Item("a", 0.5)) == codec_for(Item).encode(Item("a", Decimal("0.5")))  # type: ignore[arg-type]
+    assert codec_for(Box[list[float]]).encode(Box([1])) == '{"content":[1.0]}'
+    assert codec_for(int | float).encode(3) == "3"
+
+
 @pytest.mark.parametrize("number", [2**63, 2**64, -(2**64), 10**400])
 def test_large_integers_work(number: int) -> None:
     assert codec_for(int).round_trip(number)[1] == number

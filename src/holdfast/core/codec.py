@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.core import codec_faults
 from holdfast.core.codec_defaults import filler_for
-from holdfast.core.codec_hooks import ENCODER, canonical, check_annotation, decode_hook
+from holdfast.core.codec_hooks import ENCODER, canonical, check_annotation, decode_hook, takes_other_numbers
 from holdfast.core.error_record import ErrorRecord, decode_error, encode_error, rebuild_error, record_error
 from holdfast.core.errors import ConfigurationError, DecodeError, EncodeError, PayloadTooLargeError
 
@@ -52,7 +52,16 @@ SURE_TYPES = (int, bool, str, type(None))
 class Codec(Generic[T]):
     """Writes and reads values of one annotation. Thread-safe; build it once (`codec_for` does)."""
 
-    __slots__ = ("_decode", "_encode", "_fill", "_of", "_sure_type", "annotation", "type_name")
+    __slots__ = (
+        "_decode",
+        "_encode",
+        "_fill",
+        "_of",
+        "_sure_type",
+        "_takes_other_numbers",
+        "annotation",
+        "type_name",
+    )
 
     def __init__(self, annotation: Any, *, of: str | None = None) -> None:
         """`of`: the function whose parameters these are, for errors to name it rather than a type."""
@@ -66,6 +75,7 @@ class Codec(Generic[T]):
             self._encode = canonical if check_annotation(annotation) else ENCODER.encode
             self._decode = msgspec.json.Decoder(annotation, dec_hook=decode_hook).decode
             self._fill = filler_for(annotation)
+            self._takes_other_numbers = takes_other_numbers(annotation)
         except Exception as error:  # msgspec refuses with TypeError, forward references with NameError.
             subject = f"the type {self.type_name}" if of is None else f"the input of {of}"
             raise ConfigurationError(
@@ -105,7 +115,7 @@ class Codec(Generic[T]):
                 f"{self._subject(value)} is nested too deeply to be read back as {self.type_name}: "
                 "pass a flatter one, such as a list"
             ) from error
-        if is_filled:
+        if is_filled or self._takes_other_numbers:
             raw = self._canonical(decoded)
         return raw, decoded
 

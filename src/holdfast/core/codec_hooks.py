@@ -2,6 +2,7 @@
 
 - `encode_hook` and `decode_hook`: paths, pydantic models, subclasses of str, int and float, and `object`.
 - `check_annotation`: refuses, when a codec is built, what neither msgspec nor the hooks can read back.
+- `takes_other_numbers`: whether the text of what was given is not yet that of its value.
 - `canonical`: the deterministic text of values that msgspec's own ordering cannot sort.
 
 What is said about a value that does not fit lives in `codec_faults`; pydantic is only used if the user did.
@@ -97,6 +98,11 @@ def check_annotation(annotation: Any) -> bool:
         if isinstance(info, mi.SetType | mi.FrozenSetType):
             needs_canonical |= not isinstance(info.item_type, _SORTABLE_TYPES)
     return needs_canonical
+
+
+def takes_other_numbers(annotation: Any) -> bool:
+    """Whether one value may be given as several: 3 for a float, 0.5 for a Decimal, which are written otherwise."""
+    return any(isinstance(info, mi.FloatType | mi.DecimalType) for info in type_infos(mi.type_info(annotation)))
 
 
 def canonical(value: Any) -> bytes:
