@@ -335,7 +335,7 @@ class StepGone(Machine[int]):
     ],
 )
 async def test_what_today_s_code_cannot_read_is_stranded_and_nothing_is_lost(
-    rig: Rig, deployed: type[Machine[Any]], message: str
+    rig: Rig, deployed: type[Machine[Any]], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Bad input: loud, with a remedy; the worker goes on, and the right code resumes it with the same signals."""
     handle = await rig.app.machine(name="Order")(Before).start(5)
@@ -348,6 +348,7 @@ async def test_what_today_s_code_cannot_read_is_stranded_and_nothing_is_lost(
         await wrong.close()
     with pytest.raises(ExecutionStrandedError, match=message):
         await handle.result()
+    assert f"{handle.label} is stranded: " in caplog.text
     assert await rig.run() == 0
     await handle.resume()
     await rig.run()

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from holdfast.models.flow.outcome import Outcome, read_outcome
 from holdfast.store.effects import GO_ON, AdvanceExecution, Effect
 from holdfast.store.flows import CLOSE, LEG1, LEG2, WORK, Collate, Look, LookKey
 from holdfast.store.values import Collated, ExecutionClaim, Receipt
+
+log = logging.getLogger("holdfast.flow")
 
 _STAYS: Final[dict[str | None, AdvanceExecution]] = {
     None: GO_ON,
@@ -143,6 +146,7 @@ class Delivery:
     async def _strand(self, error: Exception) -> None:
         """A dead letter (ruling A6): the obligation stays open, and the job is stranded with the message."""
         label = PromiseId.from_bytes(self._job).label(self._flow.name)
+        log.error("a message of %s is a dead letter: %s", label, error)
         error.add_note(f"a message of {label} is a dead letter; mend the cause and retry it, or drop it")
         record = encode_error(error, kind="internal")
         advance = AdvanceExecution(status=Status.STRANDED, attempt=self._claim.attempt, progress=False, error=record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
@@ -29,6 +30,8 @@ from holdfast.models.machine.translate import Translator
 from holdfast.models.own_context import InContext
 from holdfast.store.effects import AdvanceExecution, Effect
 from holdfast.store.values import ExecutionClaim
+
+log = logging.getLogger("holdfast.machine")
 
 
 class MachineRunner:
@@ -182,6 +185,7 @@ class MachineRunner:
 
     async def _strand(self, claim: ExecutionClaim, engine: Engine, error: HoldfastError) -> None:
         label = PromiseId.from_bytes(claim.promise).label(claim.name)
+        log.error("%s is stranded: %s", label, error)
         error.add_note(f"{label} is stranded; deploy code that can read it, then resume it")
         record = encode_error(error, kind="internal")
         advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt + 1, progress=False, error=record)
