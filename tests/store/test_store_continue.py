@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.core.errors import NotFoundError
@@ -28,6 +29,16 @@ async def test_the_old_run_ends_and_names_the_new_one(hand: Hand, store: Store) 
     assert young is not None
     assert (old.status, old.successor) == (Status.DONE, new)
     assert (young.status, young.successor, young.parent) == (Status.RUNNABLE, None, None)
+
+
+async def test_what_the_old_run_showed_last_goes_along(hand: Hand, store: Store) -> None:
+    claim = await hand.take(row("a"))
+    new = next_of(claim.promise)
+    last = msgspec.structs.replace(done(), published='{"turn":3}')
+    await hand.apply(claim, last, ContinueExecution(row("a", promise=new)))
+    young = await store.get(new)
+    assert young is not None
+    assert young.published == '{"turn":3}'
 
 
 async def test_the_first_run_always_names_the_newest(hand: Hand, store: Store) -> None:

@@ -85,9 +85,10 @@ class AppendJournal(Struct, frozen=True, gc=False):
 class ContinueExecution(Struct, frozen=True, gc=False):
     """The claim's row ends here (its advance is to `done`) and goes on as `row`, in one commit.
 
-    The new row takes over its place: parent, round and report, deadline, unique key, a cancel or pause, and the
-    signals that were not consumed with all dedup keys. The old one neither reports nor counts down a barrier; it names
-    the new one as its successor, which whoever waits for the result follows, and so does the first of all of them.
+    The new row takes over its place: parent, round and report, deadline, unique key, a cancel or pause, what it
+    published, and the signals that were not consumed with all dedup keys. The old one neither reports nor counts down
+    a barrier; it names the new one as its successor, which whoever waits for the result follows, and so does the first
+    of all of them.
     """
 
     row: NewExecution

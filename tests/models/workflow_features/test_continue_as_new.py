@@ -69,6 +69,22 @@ async def test_the_status_is_that_of_the_run_that_lives(rig: Rig) -> None:
     assert record.message == "no third turn"
 
 
+async def test_what_was_published_is_shown_until_it_is_published_anew(rig: Rig) -> None:
+    @rig.app.workflow
+    async def turns(ctx: Context, turn: int) -> None:
+        if turn == 1:
+            ctx.publish("late", True)
+        await ctx.signal("go")
+        ctx.publish("turn", turn)
+        ctx.continue_as_new(turn + 1)
+
+    handle = await turns.start(0)
+    for seen in ({"turn": 0, "late": True}, {"turn": 1, "late": True}):
+        await handle.signal("go")
+        await rig.run()
+        assert await handle.published() == seen
+
+
 async def test_a_parent_gets_the_result_of_the_last_run_of_its_child(rig: Rig) -> None:
     @rig.app.workflow
     async def child(ctx: Context, number: int) -> int:

@@ -2,7 +2,8 @@
 --
 --   origin_1       the first of the runs that an id stands for: without the last three numbers of a successor
 --   continue_1     before the old row ends, which would release its unique key for good (ruling E14)
---   carry_inbox_1  after this commit's own signals are delivered: what was in the inbox is younger than those
+--   carry_inbox_1  after this commit's own signals are delivered: what was in the inbox is younger than those; with it
+--                  goes what the run shows of itself, as this commit has left it
 
 create or replace function {schema}.origin_1(p_promise bytea) returns bytea language sql immutable as $$
   select case when octet_length(p_promise) >= 44
@@ -35,4 +36,6 @@ begin
     where s.target_id = p_id and s.kind = 'signal' order by s.id;
   insert into {schema}.signal_keys (target_id, dedup_key)
     select v_new, k.dedup_key from {schema}.signal_keys k where k.target_id = p_id;
+  update {schema}.executions n set published = o.published
+    from {schema}.executions o where n.id = v_new and o.id = p_id and o.published is not null;
 end $$;

@@ -181,7 +181,7 @@ update executions set unique_key = null where id = ?;
 -- name: continue_place
 update executions
 set parent_id = o.parent_id, parent_round = o.parent_round, reports = o.reports, deadline_at = o.deadline_at,
-    cancel_requested = o.cancel_requested, cancel_reason = o.cancel_reason, paused = o.paused,
+    cancel_requested = o.cancel_requested, cancel_reason = o.cancel_reason, paused = o.paused, published = o.published,
     unique_key = ?, unique_scope = ?, unique_released = ?
 from executions o
 where executions.promise = ? and o.id = ?;
