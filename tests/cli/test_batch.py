@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import secrets
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import App
 from holdfast.cli.output import counted
 from holdfast.cli.stdin import stdin_lines
+from holdfast.errors import ExecutionStrandedError
 from tests.cli.conftest import Call
 from tests.cli.processes import HOLDFAST, Ran, environment, in_pipe
 
@@ -123,6 +126,24 @@ def test_a_run_whose_source_has_not_ended_says_so(holdfast: Call, name: str) -> 
     holdfast("batch", "run", f"{name}_program:app.{name}", "--input", "paths.txt", "--key", "w", "--no-work")
     (run,) = holdfast("list", "--name", name, "--json").json["executions"]
     assert "0 taken in, the source has not ended" in holdfast("batch", "show", run["id"]).out
+
+
+def test_a_run_that_is_held_up_says_why(in_process: Call, database: str, tmp_path: Path) -> None:
+    (tmp_path / "numbers.jsonl").write_text("1\nxx\n")
+    app = App("held", database)
+
+    @app.batch(name="held", queue="held")
+    async def held(number: int) -> None: ...
+
+    async def strand() -> str:
+        async with app, app.worker(queues=["held"]):
+            run = await held.start(tmp_path / "numbers.jsonl")
+            with pytest.raises(ExecutionStrandedError):
+                await run.result()
+            return str(run.id)
+
+    shown = in_process("batch", "show", asyncio.run(strand()), "--database", database).out
+    assert "numbers.jsonl is no item of held: JSON is malformed" in shown
 
 
 def test_batches_are_counted_in_words() -> None:

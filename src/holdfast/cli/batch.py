@@ -23,6 +23,8 @@ from holdfast.cli.output import Grid
 from holdfast.cli.stdin import stdin_lines
 from holdfast.cli.worker import load_app, run_on_fast_loop
 from holdfast.core.durations import format_duration
+from holdfast.core.error_record import ErrorRecord
+from holdfast.core.status import Status
 from holdfast.models.batch.definition import Batch
 from holdfast.models.batch.items import BatchItem
 from holdfast.models.batch.run import BatchRun
@@ -128,13 +130,16 @@ def _bar(wanted: bool, name: str) -> Iterator[Any]:
 @click.argument("id")
 @shared
 def show_command(call: Invocation, id: str) -> None:
-    """Where a run stands: counters, rate, and what the next commit waits for."""
+    """Where a run stands: counters, rate, what the next commit waits for, and the error that holds it up."""
 
-    async def read(ledger: Ledger) -> _Answer:
+    async def read(ledger: Ledger) -> tuple[_Answer, ErrorRecord | None]:
         run = await _find(ledger, id)
-        return _Answer(str(run.id), run.label, await run.status())
+        return _Answer(str(run.id), run.label, await run.status()), await run.handle.error()
 
-    _print(call, call.run(read))
+    answer, error = call.run(read)
+    _print(call, answer)
+    if error is not None and answer.run.status is not Status.DONE:
+        call.out.block(str(error), "red")
 
 
 @batch_group.command("failed")

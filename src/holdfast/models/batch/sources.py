@@ -124,8 +124,10 @@ def encode_line(batch: Batch[Any, Any], line: bytes, where: str, *, is_json: boo
     except UnicodeDecodeError as error:
         raise EncodeError(f"{where} is not UTF-8: {error}. Mend the file, then go on") from error
     except PayloadError as error:
-        advice = "" if is_json or not _is_item(batch, text) else f". {_NAME_IT}"
-        raise EncodeError(f"{where} is no item of {batch.name}: {error}{advice}") from error
+        advice = "Mend the file, then go on" if is_json or not _is_item(batch, text) else _NAME_IT
+        # What a DecodeError advises is about what was written by earlier code; the cause is what is wrong here.
+        fault = error.__cause__ if isinstance(error, DecodeError) and error.__cause__ is not None else error
+        raise EncodeError(f"{where} is no item of {batch.name}: {fault}. {advice}") from error
 
 
 _NAME_IT: Final = (
