@@ -146,8 +146,7 @@ class Delivery:
     async def _strand(self, error: Exception) -> None:
         """A dead letter (ruling A6): the obligation stays open, and the job is stranded with the message."""
         label = PromiseId.from_bytes(self._job).label(self._flow.name)
-        log.error("a message of %s is a dead letter: %s", label, error)
-        error.add_note(f"a message of {label} is a dead letter; mend the cause and retry it, or drop it")
+        log.error("a message of %s is a dead letter; mend the cause and retry it, or drop it: %s", label, error)
         record = encode_error(error, kind="internal")
         advance = AdvanceExecution(status=Status.STRANDED, attempt=self._claim.attempt, progress=False, error=record)
         await self._engine.commit(self._claim, advance)
