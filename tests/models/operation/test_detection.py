@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidArgumentError
@@ -77,6 +77,7 @@ def test_whoever_still_beats_is_alive_whatever_its_clock_says(
         assert not observer.look(data_at(beat_us), START + now, now)
 
 
+@example(phase=0.0, seed=37470, stall=6.0, at=18.0)  # it was held long before the observer asked for it
 @given(phase=phases, seed=seeds, stall=st.floats(0, 30), at=st.floats(0, 20))
 def test_a_lock_that_was_held_for_long_counts_against_nobody(phase: float, seed: int, stall: float, at: float) -> None:
     """Nobody can beat while the lock is held; when it is free the observer may come before the others."""
@@ -97,6 +98,12 @@ def test_a_lock_that_was_held_for_long_counts_against_nobody(phase: float, seed:
         waited = round((moment - asked) * SECOND)
         assert not observer.look(data_at(START + round(beat * SECOND)), START + now, now, waited)
         asked = moment + rng.uniform(4, 5)
+
+
+def test_a_lock_that_is_always_busy_hides_no_death() -> None:
+    observer, data, moments = Observer(TIMING), data_at(START), [number * 5 * SECOND for number in range(5)]
+    dead = [observer.look(data, START + moment, moment, waited_us=SECOND) for moment in moments]
+    assert dead[-1] == {"call", OPERATION}
 
 
 def test_an_observer_that_was_stopped_starts_to_look_anew() -> None:

@@ -23,6 +23,8 @@ from .timing import MILLISECOND_US
 
 logger = logging.getLogger("holdfast.operation")
 
+USUAL_WAIT_US = 100 * MILLISECOND_US  # for the lock; who waits longer may not have been the only one
+
 
 class Heart:
     """Beats, watches and coordinates until the operation is over."""
@@ -65,7 +67,7 @@ class Heart:
 
         def change(transaction: Transaction) -> HeartbeatResult:
             now_us = time.monotonic_us()
-            return beat(transaction, member, now_us, waited_us=now_us - asked_us)
+            return beat(transaction, member, now_us, waited_us=max(0, now_us - asked_us - USUAL_WAIT_US))
 
         try:
             result = await self._part.change(change)

@@ -29,22 +29,29 @@ class Observer:
         self._timing = timing
         self._seen: dict[str, _Seen] = {}
         self._last_look_us: int | None = None
+        self._has_waited = False  # for the lock, at the last look
 
     def look(self, data: LedgerData, now_us: int, monotonic_us: int, waited_us: int = 0) -> frozenset[str]:
         """Take one look; return the call ids that are dead, and `OPERATION` if nobody beats at all.
 
-        `waited_us`: how long this process waited for the lock. The others could not beat in that time either, so
-        that it does not count against them.
+        `waited_us`: how long this process waited for the lock. The others could not beat in that time either, and
+        maybe not since the last look, for nobody knows how long it had been held: that does not count against them.
+        It does if this one waited the last time too, so that a lock that is always busy hides no death.
         """
         staleness_us = self._timing.staleness_ms * MILLISECOND_US
-        if self._last_look_us is not None and monotonic_us - self._last_look_us > staleness_us:
-            # This process itself was stopped: what it remembers says nothing about the others.
-            self._seen.clear()
-        self._last_look_us = monotonic_us
+        blocked_us = waited_us
+        if self._last_look_us is not None:
+            since_last_us = monotonic_us - self._last_look_us
+            if since_last_us > staleness_us:
+                # This process itself was stopped: what it remembers says nothing about the others.
+                self._seen.clear()
+            if waited_us and not self._has_waited:
+                blocked_us = since_last_us
+        self._last_look_us, self._has_waited = monotonic_us, waited_us > 0
         beats = {frame.call_id: frame.last_heartbeat_us for frame in data.stack if frame.state in BEATING}
         beats[OPERATION] = data.last_heartbeat_us
         self._seen = {
-            key: _Seen(value_us, seen.since_us + waited_us)
+            key: _Seen(value_us, seen.since_us + blocked_us)
             if (seen := self._seen.get(key)) is not None and seen.value_us == value_us
             else _Seen(value_us, monotonic_us)
             for key, value_us in beats.items()
