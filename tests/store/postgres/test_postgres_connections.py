@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from tests.store.postgres.conftest import Connect
 
-from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
+from holdfast.core.errors import StoreError, StoreUnavailableError
 from holdfast.core.identity import IdQuery, PromiseId
 from holdfast.core.status import Status
 from holdfast.store.effects import Commit, SpawnExecutions
@@ -154,69 +154,7 @@ async def test_a_flush_on_the_calling_thread_is_refused(ledger: PostgresStore) -
     assert (await hand.view("a")).status is Status.EXECUTING
 
 
-# ---------------------------------------------------------------------- URLs
-
-
-async def test_a_database_that_does_not_exist_is_a_mistake_of_the_setup(postgres_server: PostgresServer) -> None:
-    store = PostgresStore(postgres_server.url("no_such_database"))
-    with pytest.raises(ConfigurationError, match="no_such_database"):
-        await store.open()
-    await store.close()
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://db/orders", "postgresql://db/orders"),
-        ("postgres://u:p@db:6432/orders?sslmode=require", "postgresql://u@db:6432/orders"),
-        ("postgresql://u%40x:p%3Aq@[::1]:5432/o", "postgresql://u%40x@[::1]:5432/o"),
-        ("postgresql:///orders?host=/run/postgresql", "postgresql:///orders"),
-        ("postgresql://u:p@db1:5432,[::1]:6432,db3/o", "postgresql://u@db1:5432,[::1]:6432,db3/o"),
-    ],
-)
-def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
-    assert PostgresStore(url).url == shown
-
-
-@pytest.mark.parametrize(
-    "url", ["mysql://db/orders", "postgresql://db:port/orders", "postgresql://a:1,b:x/o", "orders.db"]
-)
-def test_a_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="postgresql://user"):
-        PostgresStore(url)
-
-
-def test_a_url_says_that_a_pooler_is_in_between() -> None:
-    assert Address("postgresql://db/orders?pgbouncer=true&sslmode=prefer").pooled
-    assert Address("postgresql://db/orders?pgbouncer=true").dsn == "postgresql://db/orders"
-    assert not Address("postgresql://db/orders").pooled
-
-
-async def test_of_several_servers_with_their_ports_the_one_that_answers_is_taken(
-    postgres_url: str, schema: str
-) -> None:
-    store = PostgresStore(postgres_url.replace("127.0.0.1:", "127.0.0.1:1,127.0.0.1:", 1), schema=schema)
-    await store.open()
-    await store.close()
-
-
-async def test_what_only_libpq_knows_in_a_url_does_not_reach_the_server(postgres_url: str, schema: str) -> None:
-    ours = "connect_timeout=3&channel_binding=prefer&gssencmode=disable&keepalives=1&tcp_user_timeout=1000"
-    store = PostgresStore(f"{postgres_url}?{ours}&statement_timeout=45s", schema=schema)
-    assert store._address.connect_seconds == 3
-    await store.open()
-    async with store._connections.any("look") as connection:
-        assert await connection.fetchval("show statement_timeout") == "45s"
-    await store.close()
-
-
-async def test_what_nobody_knows_in_a_url_is_named(postgres_url: str, schema: str) -> None:
-    for parameter in ("schema=public", "statement_timeout=soon", "max_connections=5"):
-        store = PostgresStore(f"{postgres_url}?{parameter}", schema=schema)
-        with pytest.raises(ConfigurationError, match=f"{parameter.partition('=')[0]}.*take out"):
-            await store.open()
-    with pytest.raises(ConfigurationError, match="channel_binding=require"):
-        PostgresStore(f"{postgres_url}?channel_binding=require")
+# ---------------------------------------------------------------------- who has which connection
 
 
 async def test_a_call_that_was_cut_off_leaves_no_transaction_to_the_next(postgres_url: str, schema: str) -> None:

@@ -1,16 +1,21 @@
 """A database URL, as libpq and hosted databases write it: what asyncpg connects to, and what may be shown.
 
-asyncpg hands every parameter that it does not know to the server, which refuses those that are libpq's own.
+asyncpg hands every parameter that it does not know to the server, which refuses those that are libpq's own. And it has
+one timeout for all servers of a URL: of a failover from a machine that is silent it would never come to the second.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from time import monotonic
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from holdfast.core.errors import ConfigurationError
 
 CONNECT_SECONDS = 10.0
+CONNECT_SECONDS_EACH = 5.0  # of several servers
+SILENT_LAST_SECONDS = 30.0  # so long a server that did not answer is asked after the others
 
 _EXAMPLE = "write it as postgresql://user:password@host:5432/database"
 # What makes no difference to what is sent and believed.
@@ -46,7 +51,7 @@ class Address:
         options = {name: value for name, value in parse_qsl(parts.query) if name not in _LEFT_OUT}
         # `pgbouncer=true` is how other tools' URLs say that a pooler in transaction mode is in between.
         self.pooled = options.pop("pgbouncer", "false").lower() in ("true", "1") or pooled
-        self.connect_seconds = _seconds(options.pop("connect_timeout", "0")) or CONNECT_SECONDS
+        seconds = _seconds(options.pop("connect_timeout", "0"))
         for name in _DEMANDS.intersection(options):
             if options.pop(name) == "require":
                 raise ConfigurationError(
@@ -54,9 +59,33 @@ class Address:
                     "sslmode=verify-full makes sure of the server"
                 )
         self.dsn = urlunsplit(parts._replace(query=urlencode(options)))
+        self._each = [urlunsplit(one) for one in _apart(parts, options)]
+        self._silent: dict[str, float] = {}
+        self.connect_seconds = seconds or (CONNECT_SECONDS if len(self._each) == 1 else CONNECT_SECONDS_EACH)
         user = f"{quote(unquote(parts.username))}@" if parts.username else ""
         self.shown = f"postgresql://{user}{where}{parts.path}"
         self.server = f"{where or options.get('host', 'localhost')}"
+
+    def servers(self) -> list[str]:
+        """A URL for each, in the order to ask them."""
+        now = monotonic()
+        return sorted(self._each, key=lambda one: self._silent.get(one, 0.0) > now)
+
+    def note_silence(self, server: str) -> None:
+        self._silent[server] = monotonic() + SILENT_LAST_SECONDS
+
+
+def _apart(parts: SplitResult, options: Mapping[str, str]) -> list[SplitResult]:
+    user, at, hosts = parts.netloc.rpartition("@")
+    if hosts or "," not in options.get("host", ""):
+        query = urlencode(options)
+        return [parts._replace(netloc=f"{user}{at}{host}", query=query) for host in hosts.split(",")]
+    names = options["host"].split(",")
+    ports = options["port"].split(",") if "port" in options else [""]
+    return [
+        parts._replace(query=urlencode({**options, "host": name, **({"port": port} if port else {})}))
+        for name, port in zip(names, ports * len(names) if len(ports) == 1 else ports, strict=False)
+    ]
 
 
 def _place(one: str) -> str:

@@ -90,9 +90,21 @@ def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUna
 
 
 async def connect(address: Address, application: str = "holdfast") -> Connection:
+    """To the first of its servers that will have us."""
+    servers = address.servers()
+    for server in servers[:-1]:
+        try:
+            return await _connect_to(server, address, application)
+        except _PASSING as error:
+            if isinstance(error, TimeoutError):
+                address.note_silence(server)
+    return await _connect_to(servers[-1], address, application)
+
+
+async def _connect_to(server: str, address: Address, application: str) -> Connection:
     try:
         connection: Connection = await asyncpg.connect(
-            address.dsn,
+            server,
             connection_class=DriverConnection,
             timeout=address.connect_seconds,
             command_timeout=COMMAND_SECONDS,
