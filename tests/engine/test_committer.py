@@ -387,6 +387,30 @@ class TestALostReply:
         assert desk.store.calls["reclaim"] == 4
         assert desk.store.pending() == 0
 
+    async def test_a_store_that_answers_and_takes_nothing_is_left_in_peace(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Its disk is full, say: it would be asked, written to and connected to anew a hundred times a second."""
+        taken: list[float] = []
+
+        def take() -> float:
+            taken.append(0)
+            return 0
+
+        monkeypatch.setattr(desk.committer._backoff, "take", take)
+        (claim,) = await desk.claims(1)
+        for _ in range(4):
+            self.lose(desk, applied=False)
+        assert (await desk.committer.commit(claim, (keep("second"),))).applied
+        assert len(taken) == 3
+        assert [text.split(",")[0] for text in caplog.messages] == [
+            "a commit of 1 outcomes has an unknown fate",
+            "commits go on; the store took none 4 times in a row",
+        ]
+        self.lose(desk, applied=False)
+        assert (await desk.committer.commit(claim, (done(),))).applied
+        assert len(taken) == 3
+
     async def test_the_reply_of_a_reclaim_may_be_lost_too(self, desk: Desk) -> None:
         (claim,) = await desk.claims(1)
         self.lose(desk, applied=False)

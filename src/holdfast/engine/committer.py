@@ -33,6 +33,7 @@ log = logging.getLogger("holdfast.engine")
 
 FENCED: Final = Receipt(applied=False)
 LAST_COMMIT_SECONDS: Final = 1.0
+BACKOFF_SECONDS_MOST: Final = 2.0
 AT_ONCE_MOST: Final = 16  # commits in a row without a turn of the loop: others must have theirs
 SPLIT_LEAST: Final = 16  # the flush whose runners are worth two halves
 SPLIT_TURNS: Final = 3  # of the loop, until what the first half commits is on its way: its kick, its task, its write
@@ -83,6 +84,8 @@ class Committer:
         self._flushing: dict[asyncio.Task[None], int] = {}  # the flushes under way, with the number of their commits
         self._flushes_most = store.flushes_at_once
         self._asking = 0  # flushes of unknown fate: until it is known, nothing is sent beside them
+        self._failures = 0  # of flushes, since the last that went well
+        self._backoff = Backoff(most=BACKOFF_SECONDS_MOST)
         self._rows: set[int] = set()  # under way: of two commits of one claim the second waits for the first
         self.flushes = 0
         self.commits = 0
@@ -211,6 +214,8 @@ class Committer:
     def _settle(self, batch: Sequence[Waiting], flushed: Flushed, began: float) -> None:
         self.flushes += 1
         self.commits += len(batch)
+        if self._failures:
+            self._recovered()
         if self._observer is not None:
             self._observer.flushed(len(batch), perf_counter() - began)
         on_applied = self._on_applied
@@ -248,9 +253,13 @@ class Committer:
 
     async def _recover(self, batch: list[Waiting], error: Exception) -> None:
         if isinstance(error, StoreUnavailableError):
-            log.warning("a commit of %d outcomes has an unknown fate, asking the store: %s", len(batch), error)
+            self._failures += 1
             self._asking += 1
             try:
+                if self._failures == 1:
+                    log.warning("a commit of %d outcomes has an unknown fate, asking the store: %s", len(batch), error)
+                else:  # a store that can be asked, and takes nothing (its disk is full): it has enough to do
+                    await asyncio.sleep(self._backoff.take())
                 await self._resolve_unknown(batch)
             except Exception as unexpected:  # their runners must not wait for ever for an answer
                 for _, future in batch:
@@ -266,6 +275,12 @@ class Committer:
             # One commit that the store cannot take must not bring down the others of its flush.
             for waiting in batch:
                 await self._flush([waiting])
+
+    def _recovered(self) -> None:
+        if self._failures > 1:
+            log.warning("commits go on; the store took none %d times in a row", self._failures)
+        self._failures = 0
+        self._backoff.reset()
 
     async def _resolve_unknown(self, batch: list[Waiting]) -> None:
         backoff = Backoff()
