@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Handle
+from holdfast.cli import worker as worker_module
 from holdfast.cli.telemetry import LogLevel, log_as_told
 from holdfast.cli.worker import GC_THRESHOLDS
 from tests.cli.conftest import PROGRAMS, Call, Shop
@@ -123,6 +126,25 @@ def test_a_step_in_a_thread_that_never_returns_cannot_keep_the_worker(database: 
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT_SECONDS) == 0
     assert orders.show(order)["status"] == "runnable"
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_thread_that_user_code_awaited_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, returns: bool
+) -> None:
+    """Python would, at the end of the event loop: a worker that was told to stop never ended."""
+    monkeypatch.setattr(worker_module, "THREADS_SECONDS", TIMEOUT_SECONDS if returns else 0.01)
+    release = threading.Event()
+
+    async def leave() -> bool:
+        asyncio.get_running_loop().run_in_executor(None, release.wait)
+        if returns:
+            release.set()
+        ended = await worker_module.threads_ended()
+        release.set()
+        return ended
+
+    assert asyncio.run(leave()) is returns
 
 
 def test_a_worker_works_without_standard_streams(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 GC_THRESHOLDS: Final = (10_000, 20, 50)
-STEP_THREADS: Final = "holdfast-step"  # how the engine names the threads of plain `def` steps
+STEP_THREADS: Final = ("holdfast-step", "holdfast-batch")  # how the threads of plain `def` steps and items are named
+THREADS_SECONDS = 2.0  # for threads of user code's own, once a worker has left
 
 
 app_argument = click.argument("target", metavar="[MODULE:APP]", required=False)
@@ -114,8 +115,15 @@ async def _work(call: Invocation, app: App, settings: WorkerSettings, wanted: Da
         _say(call, "stopped", "stopped; what was at work is recorded or given back", {})
     finally:
         await app.close()
-    if worker.left_behind:
+    if worker.left_behind or not await threads_ended():
         _leave_at_once()  # the end of the event loop would wait for them for ever
+
+
+async def threads_ended() -> bool:
+    """Those of `asyncio.to_thread`: of what was cancelled, the thread goes on."""
+    ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
+    await asyncio.wait([ending], timeout=THREADS_SECONDS)
+    return ending.done()
 
 
 def _say(call: Invocation, event: str, text: str, facts: dict[str, Any]) -> None:
