@@ -6,13 +6,15 @@ import json
 import signal
 import socket
 import subprocess
+import sys
+import threading
 import urllib.request
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
-from holdfast.cli.dev import changed, sources
+from holdfast.cli.dev import Reloader, changed, sources
 from tests.cli.processes import HOLDFAST, environment, in_pipe
 
 PROGRAM = """
@@ -70,6 +72,26 @@ def test_it_works_serves_and_starts_again_when_the_code_changes(tmp_path: Path) 
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.parametrize("told_again", [False, True])
+def test_what_does_not_stop_is_told_again_and_killed_in_the_end(tmp_path: Path, told_again: bool) -> None:
+    """A body that never awaits hears no signal: neither a change of its code nor Ctrl-C ever came through."""
+    reloader = Reloader([], tmp_path, print, patience_seconds=60.0 if told_again else 0.0)
+    deaf = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, lambda *_: os._exit(7)))\n"
+        "print('deaf', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"deaf\n"
+        if told_again:
+            threading.Timer(0.1, reloader._stop, (signal.SIGINT, None)).start()
+        reloader.end(child)
+    assert child.returncode == (7 if told_again else -signal.SIGKILL)
 
 
 def test_what_works_ends_with_the_one_that_watches_it(tmp_path: Path) -> None:

@@ -25,11 +25,21 @@ from holdfast.cli import config
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import Invocation, shared
 from holdfast.cli.telemetry import LogLevel, log_as_told, log_options
-from holdfast.cli.worker import app_argument, load_app, run_on_fast_loop, worker_options, worker_settings
+from holdfast.cli.worker import (
+    app_argument,
+    leave_at_once,
+    leave_stuck_threads,
+    load_app,
+    run_on_fast_loop,
+    threads_ended,
+    worker_options,
+    worker_settings,
+)
 from holdfast.engine.settings import WorkerSettings
 from holdfast.telemetry.logs import LogContext, LogFormat
 
 POLL_SECONDS: Final = 0.3
+LATE_SECONDS: Final = 15.0  # beyond the time to drain, for what does not let itself be cancelled
 CHILD_VARIABLE: Final = "HOLDFAST_DEV_CHILD"
 _PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 
@@ -60,7 +70,8 @@ def dev_command(
     where = (config.find("host", host).value, port if port == 0 else config.find("port", port).value)
     if reload and CHILD_VARIABLE not in os.environ:
         _check_servable(*where)
-        return Reloader(sys.argv[1:], Path.cwd(), lambda text: _say(call, text)).run()
+        patience = settings.drain_seconds + LATE_SECONDS
+        return Reloader(sys.argv[1:], Path.cwd(), lambda text: _say(call, text), patience).run()
     database = call.database()
     app = load_app(target, database)
     log_as_told(log_format, log_level)
@@ -73,7 +84,9 @@ def dev_command(
             lease_seconds=settings.lease_seconds,
             drain_seconds=settings.drain_seconds,
         )
-    return run_on_fast_loop(lambda: _work_and_serve(call, app, settings, *where))
+    code = run_on_fast_loop(lambda: _work_and_serve(call, app, settings, *where))
+    leave_stuck_threads()
+    return code
 
 
 def _check_servable(host: str, port: int) -> None:
@@ -126,6 +139,8 @@ async def _work_and_serve(call: Invocation, app: App, settings: WorkerSettings, 
         if watched is not None:
             watched.cancel()
         await app.close()
+    if worker.left_behind or not await threads_ended():
+        leave_at_once()
     return Exit.OK
 
 
@@ -166,11 +181,14 @@ def changed(before: dict[str, int], after: dict[str, int]) -> list[str]:
 class Reloader:
     """Runs the same command as a child, and runs it again when a source file changes."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, say: Callable[[str], None], patience_seconds: float
+    ) -> None:
         self._command = [sys.executable, "-m", "holdfast.cli", *arguments]
         self._folder = folder
         self._say = say
-        self._stopped: int | None = None
+        self._patience_seconds = patience_seconds
+        self._stops = 0  # how often it was told to stop
 
     def run(self) -> int:
         earlier = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -181,23 +199,23 @@ class Reloader:
                 child = subprocess.Popen(
                     self._command, cwd=self._folder, env=os.environ | {CHILD_VARIABLE: "1"}, process_group=0
                 )
-                files = self._watch(child, seen)
-                _end(child)
-                if self._stopped is not None or not files:
-                    return Exit.OK if self._stopped is not None else (child.returncode or Exit.OK)
-                shown = ", ".join(os.path.relpath(path, self._folder) for path in files[:3])
-                self._say(f"{shown} changed: starting again")
+                if files := self._watch(child, seen):
+                    shown = ", ".join(os.path.relpath(path, self._folder) for path in files[:3])
+                    self._say(f"{shown} changed: starting again")
+                self.end(child)
+                if self._stops or not files:
+                    return Exit.OK if self._stops else (child.returncode or Exit.OK)
         finally:
             for number, handler in earlier.items():
                 signal.signal(number, handler)
 
     def _stop(self, number: int, frame: object) -> None:
-        self._stopped = number
+        self._stops += 1
 
     def _watch(self, child: subprocess.Popen[bytes], seen: dict[str, int]) -> list[str]:
         """Until a file changes, or somebody stops us: the files that changed."""
         has_said = False
-        while self._stopped is None:
+        while not self._stops:
             time.sleep(POLL_SECONDS)
             if files := changed(seen, sources(self._folder)):
                 return files
@@ -208,8 +226,16 @@ class Reloader:
                 self._say("it ended; waiting for a file to change")
         return []
 
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is None:
-        child.send_signal(signal.SIGTERM)
-    child.wait()
+    def end(self, child: subprocess.Popen[bytes]) -> None:
+        """Let it drain. Who tells us again tells it; one that hears nothing, in code that never awaits, is killed."""
+        passed_on, give_up_at = self._stops, time.monotonic() + self._patience_seconds
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+        while child.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(POLL_SECONDS)
+            if self._stops > passed_on:
+                passed_on = self._stops
+                child.send_signal(signal.SIGTERM)
+            if time.monotonic() > give_up_at:
+                child.kill()

@@ -92,7 +92,7 @@ def worker_command(
         collect_seldom()
     with telemetry_of(app, log_format, metrics_port, otel):
         run_on_fast_loop(lambda: _work(call, app, settings, database if call.database_flag else None))
-    _leave_stuck_threads()
+    leave_stuck_threads()
 
 
 async def _work(call: Invocation, app: App, settings: WorkerSettings, wanted: Database | None) -> None:
@@ -116,7 +116,7 @@ async def _work(call: Invocation, app: App, settings: WorkerSettings, wanted: Da
     finally:
         await app.close()
     if worker.left_behind or not await threads_ended():
-        _leave_at_once()  # the end of the event loop would wait for them for ever
+        leave_at_once()  # the end of the event loop would wait for them for ever
 
 
 async def threads_ended() -> bool:
@@ -134,14 +134,14 @@ def _say(call: Invocation, event: str, text: str, facts: dict[str, Any]) -> None
         sys.stdout.flush()
 
 
-def _leave_stuck_threads() -> None:
+def leave_stuck_threads() -> None:
     """A thread cannot be cancelled, and Python would wait for it for ever; what ran in it was given back."""
     stuck = [thread for thread in threading.enumerate() if thread.name.startswith(STEP_THREADS)]
     if stuck:
-        _leave_at_once()
+        leave_at_once()
 
 
-def _leave_at_once() -> None:
+def leave_at_once() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(Exit.OK)
