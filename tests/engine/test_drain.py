@@ -277,6 +277,28 @@ async def test_the_second_signal_stops_at_once(rig: Rig) -> None:
     assert (view.status, view.attempt) == (Status.RUNNABLE, 0)
 
 
+async def test_a_signal_ends_a_worker_that_is_still_starting(rig: Rig) -> None:
+    """A lifespan that waits for a server that does not answer, say."""
+    Slow(rig)
+    opening, seen = asyncio.Event(), list[str]()
+
+    @rig.app.lifespan
+    async def server() -> AsyncIterator[int]:
+        opening.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("closed")
+        yield 1
+
+    run, _ = await running(rig)
+    await opening.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await run
+    assert seen == ["closed"]
+    assert await rig.stores.store.workers() == []
+
+
 async def test_the_third_signal_ends_a_worker_whose_loop_does_not_turn(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,6 +90,7 @@ class Worker:
             observer=observer,
         )
         self._is_draining = False
+        self._drain: Drain | None = None
         self._processes = StepProcesses()
         self._watched: dict[int, Callable[[], None]] = {}
         self._stack = contextlib.AsyncExitStack()
@@ -188,7 +189,7 @@ class Worker:
     @property
     def left_behind(self) -> int:
         """Steps that went on after a drain had cancelled them: their tasks are still on the loop."""
-        return self._drain.left_behind
+        return 0 if self._drain is None else self._drain.left_behind
 
     @property
     def active(self) -> int:
@@ -283,6 +284,9 @@ class Worker:
     async def start(self) -> None:
         """Open, and run the loops."""
         await self.open()
+        await self._run_loops()
+
+    async def _run_loops(self) -> None:
         try:
             await self._heartbeat.start()
             await self._begin_loops()
@@ -324,6 +328,7 @@ class Worker:
         self._is_draining = True
         self._identity.leave()
         await self._picker.stop()
+        assert self._drain is not None
         await self._drain.run(self._settings.drain_seconds if drain_seconds is None else drain_seconds)
         await self._identity.settle()
         for service in self._loops:
@@ -353,7 +358,10 @@ class Worker:
     async def run(self) -> None:
         """Work until told to stop (`stop_signals`): the first drains, the second stops at once, the third ends it."""
         with heard_signals() as asked:
-            await self.start()
+            if not await self._opened_before(asked):
+                log.warning("told to stop before it had started")
+                return
+            await self._run_loops()
             await asked.wait()
             asked.clear()
             if self.active:
@@ -361,9 +369,25 @@ class Worker:
             stopping = asyncio.ensure_future(self.stop())
             second = asyncio.ensure_future(asked.wait())
             await asyncio.wait([stopping, second], return_when=asyncio.FIRST_COMPLETED)
-            self._drain.hurry()
+            if self._drain is not None:
+                self._drain.hurry()
             second.cancel()
             await stopping
+
+    async def _opened_before(self, asked: asyncio.Event) -> bool:
+        """Open; what a lifespan waits for, or the store, must not keep a worker from being stopped."""
+        opening, stopping = asyncio.ensure_future(self.open()), asyncio.ensure_future(asked.wait())
+        try:
+            await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not opening.done():
+                opening.cancel()
+                await asyncio.wait([opening])
+        if opening.cancelled():
+            return False
+        await opening
+        return True
 
     async def __aenter__(self) -> Self:
         await self.start()
