@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
@@ -73,6 +74,7 @@ class App(Declarations):
         self._set_store(store if store is not None else os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE)
         super().__init__(Connection(self._make_store, payload_limit))
         self._sync: SyncApp | None = None
+        self._sync_guard = threading.Lock()
 
     def _set_store(self, store: str | PathLike[str] | Store) -> None:
         """A bad URL is found here, where it was written; and a path is one from the folder that is the current one now,
@@ -290,9 +292,14 @@ class App(Declarations):
     @property
     def sync(self) -> SyncApp:
         """The same, blocking, for programs without an event loop."""
-        if self._sync is None or self._sync.is_closed:
-            self._sync = SyncApp(self._connection, self.handle, self.start_by_name, self.batch_run, self.search)
-        return self._sync
+        sync = self._sync
+        if sync is None or sync.is_closed:
+            with self._sync_guard:  # of threads that use it for the first time at once
+                sync = self._sync
+                if sync is None or sync.is_closed:
+                    sync = SyncApp(self._connection, self.handle, self.start_by_name, self.batch_run, self.search)
+                    self._sync = sync
+        return sync
 
     async def store(self) -> Store:
         """The opened store."""

@@ -208,10 +208,13 @@ class SyncApp:
         if self.is_closed:
             work.close()
             raise ConfigurationError("the app was closed; use `app.sync` again to open it anew")
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return running.result()
         except concurrent.futures.CancelledError:
             raise ClosedError("the app was closed during this call; use `app.sync` again to open it anew") from None
+        finally:
+            running.cancel()  # if this call was interrupted: nobody waits for it any more
 
     @overload
     def start(

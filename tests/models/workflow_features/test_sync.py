@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -13,7 +17,7 @@ import pytest
 
 from holdfast import App, Collision, Context, RetryPolicy
 from holdfast.core.errors import ExecutionFailedError
-from holdfast.sync import SyncHandle
+from holdfast.sync import SyncApp, SyncHandle
 from tests.cli.databases import postgres_database
 
 
@@ -104,6 +108,44 @@ assert os.waitpid(child, 0)[1] == 0
 print(app.sync.handle("double", key="in the child").status(), before.status())
 app.sync.close()
 """
+
+
+def test_threads_that_use_it_at_once_share_one_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("orders", store=str(tmp_path / "l.db"))
+    together, begin = threading.Barrier(4), SyncApp._begin
+
+    def slowly(made: SyncApp) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.05)  # all that are being made
+        begin(made)
+
+    monkeypatch.setattr(SyncApp, "_begin", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        assert len({id(one) for one in threads.map(lambda _: app.sync, range(4))}) == 1
+    app.sync.close()
+
+
+def test_a_call_that_was_interrupted_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    """Ctrl-C in a notebook, say: the loop would look for the result as long as the kernel lives."""
+    app = App("orders", store=str(tmp_path / "l.db"))
+    begun, ended = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    def interrupt() -> None:
+        begun.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        app.sync.run(wait())
+    assert ended.wait(10)
+    app.sync.close()
 
 
 def test_a_process_that_was_forked_has_a_loop_of_its_own(backend: str, postgres_url: str, tmp_path: Path) -> None:
