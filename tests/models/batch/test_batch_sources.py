@@ -312,7 +312,7 @@ async def test_app_run_works_and_gives_the_result(rig: Rig) -> None:
     assert (await rig.app.run(echo(rig), range(5))).succeeded == 5
 
 
-async def test_items_that_are_no_list_say_so(rig: Rig) -> None:
+async def test_items_that_are_no_list_say_so(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     """As SQL may start it, which looks at no values."""
     batch = echo(rig)
     await rig.worker()
@@ -322,3 +322,4 @@ async def test_items_that_are_no_list_say_so(rig: Rig) -> None:
     await rig.run()
     with pytest.raises(ExecutionStrandedError, match="are no list"):
         await handle.result()
+    assert f"{handle.label} is stranded: " in caplog.text

@@ -7,6 +7,7 @@ In between it is parked, and nothing is lost: all it knows is in the store. One 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ CHUNKS_A_COMMIT: Final = 64
 READ_ITEMS: Final = 10_000
 LANE_CHUNKS: Final = 500
 SINK_RETRY: Final = RetryPolicy()
+log = logging.getLogger("holdfast.batch")
 
 
 class RunRunner:
@@ -307,6 +309,7 @@ class _Coordinator:
         await self._commit(AdvanceExecution(status=Status.FAILED, error=error), [])
 
     async def _strand(self, error: Exception) -> None:
+        log.error("%s is stranded: %s", self._id.label(self._claim.name), error)
         kind = "user" if not isinstance(error, HoldfastError) else "internal"
         record = encode_error(error, kind=kind)
         advance = AdvanceExecution(status=Status.STRANDED, attempt=self._claim.attempt, progress=False, error=record)
