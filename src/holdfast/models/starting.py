@@ -28,9 +28,14 @@ class Starting:
     def _promise_for(self, value: object) -> tuple[PromiseId, str | None]:
         """The id that the key gives, or a fresh one; and the key."""
         key = self._options.key
+        if key is None:
+            return fresh_id(), None
         chosen = key(value) if callable(key) else key
         if chosen is None:
-            return fresh_id(), None
+            raise InvalidArgumentError(
+                f"the key of {self._name} is a function that gave None for {value!r:.100}: without a key every start "
+                "is another execution; give a text for each"
+            )
         return PromiseId.of(self._name, chosen), chosen
 
     async def _start_one(self, row: NewExecution) -> Handle[Any]:

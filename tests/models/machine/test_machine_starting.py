@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast import Await, Collision, Done, Handle, Machine, MachineContext, Next, Outcome, Status, Unique, step
-from holdfast.core.errors import AmbiguousIdError, KeyConflictError, NotFoundError, UniqueConflictError
+from holdfast.core.errors import (
+    AmbiguousIdError,
+    InvalidArgumentError,
+    KeyConflictError,
+    NotFoundError,
+    UniqueConflictError,
+)
 from holdfast.core.status import LIVE
 from holdfast.testing.clock import EPOCH
 from tests.engine.rig import Rig, handles
@@ -302,3 +308,6 @@ async def test_start_many_takes_a_key_for_each_input(machine: type[Machine[str]]
     assert again.id == first.id
     assert conflict == Collision(first.id, "input")
     assert isinstance(other, Handle)
+    nameless: Any = {"a": "1"}.get
+    with pytest.raises(InvalidArgumentError, match="the key of Job is a function that gave None for 'b'"):
+        await machine.options(key=nameless).start_many(["a", "b"])
