@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
@@ -37,6 +38,13 @@ class Starting:
                 "is another execution; give a text for each"
             )
         return PromiseId.of(self._name, chosen), chosen
+
+    def _options_for(self, value: object) -> Options:
+        """Those of one start: with the unique key that a function gives for its input."""
+        unique = self._options.unique
+        if unique is None or not callable(unique.key):
+            return self._options
+        return self._options.updated(unique=replace(unique, key=unique.key(value)))
 
     async def _start_one(self, row: NewExecution) -> Handle[Any]:
         return (await self._start_or_find(row))[0]

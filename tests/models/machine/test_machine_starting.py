@@ -232,11 +232,25 @@ async def test_a_unique_key_refuses_a_second_start(rig: Rig, machine: type[Machi
     assert await second.status() is Status.RUNNABLE, "the end of the first frees the key"
 
     @rig.app.task
-    async def other() -> None:
+    async def other(names: list[str]) -> None:
         return None
 
+    by_name = other.options(unique=Unique(key=lambda names: names[-1]))
     with pytest.raises(UniqueConflictError, match=rf"other was not started: {second.label} occupies its unique key"):
-        await other.options(unique=Unique(key="a")).start()
+        await by_name.start(["x", "a"])
+    assert await (await by_name.start(["a", "x"])).status() is Status.RUNNABLE
+
+
+async def test_a_unique_key_of_a_batch_is_a_function_of_its_source(rig: Rig) -> None:
+    @rig.app.batch
+    async def rows(number: int) -> None:
+        return None
+
+    unique = rows.options(unique=Unique(key=lambda source: f"from {source[0]}"))
+    await unique.start([1, 2])
+    await unique.start([2, 3])
+    with pytest.raises(UniqueConflictError):
+        await unique.start([1, 3])
 
 
 async def test_without_a_unique_key_nothing_is_deduplicated(machine: type[Machine[str]]) -> None:

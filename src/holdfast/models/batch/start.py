@@ -60,14 +60,14 @@ class BatchStarter(Starting, Generic[T, R]):
         spec = BatchSpec(source="file", path=str(path), is_json=path.suffix in JSON_SUFFIXES)
         text = write_spec(spec)
         promise, key = self._promise_for(str(path))
-        (inserted,) = await self._insert([self._batch.row(promise, text, self._options, key)])
+        (inserted,) = await self._insert([self._batch.row(promise, text, self._options_for(str(path)), key)])
         return await self._started(inserted)
 
     async def _start_fed(self, source: Iterable[T] | AsyncIterable[T]) -> BatchRun[R]:
         promise, key = self._promise_for(source)
         feeder = Feeder(self._batch, source)
         taken = await feeder.first()
-        row = self._batch.row(promise, write_spec(BatchSpec(source="feed")), self._options, key)
+        row = self._batch.row(promise, write_spec(BatchSpec(source="feed")), self._options_for(source), key)
         store = await self._connection.store()
         inserted = await store.start_batch(row, taken)
         run = await self._started(inserted)

@@ -175,7 +175,7 @@ class FunctionStarter(Starting, Generic[P, R]):
         if self._model is not None:
             state, mark = self._definition.first_state(text), fingerprint(text)
             return msgspec.structs.replace(self._model, promise=promise.to_bytes(), state=state, input_hash=mark)
-        row = self._definition.row(promise, text, self._options, key)
+        row = self._definition.row(promise, text, self._options_for(value), key)
         if self._options.key is None and self._options.unique is None:
             self._model = row
         return row
