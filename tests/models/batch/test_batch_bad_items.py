@@ -46,6 +46,17 @@ async def test_what_is_no_exception_fails_its_item_alone(rig: Rig) -> None:
     assert (items[3].fail_class, items[3].attempts) == ("permanent", 1)
 
 
+async def test_a_group_of_exceptions_names_its_members(rig: Rig) -> None:
+    @rig.app.batch(retry=NO_RETRY)
+    async def work(number: int) -> None:
+        raise ExceptionGroup("both", [ValueError("left"), KeyError("right")])
+
+    run = await work.start(range(1))
+    await asyncio.wait_for(rig.run(), 10)
+    (item,) = await committed(run)
+    assert item.error == "ExceptionGroup: both (2 sub-exceptions): ValueError: left; KeyError: 'right'"
+
+
 async def test_stop_iteration_in_a_thread_fails_its_item(rig: Rig) -> None:
     """`next()` of an empty iterator is a common slip; a future cannot carry it."""
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.core.codec import Codec, codec_for
-from holdfast.core.error_record import type_name
+from holdfast.core.error_record import record_error, type_name
 from holdfast.core.errors import PayloadError
 from holdfast.core.sequence import FailClass, State
 from holdfast.models.batch.packing import attempts_at, state_at
@@ -69,7 +69,10 @@ def read_input(codec: Codec[Any], raw: Raw) -> Any:
 
 
 def note_error(error: BaseException) -> Note:
-    return Note(text_of(error), type_name(type(error)))
+    text = text_of(error)
+    if isinstance(error, BaseExceptionGroup):  # its own message only counts what it holds
+        text = text_of(f"{text}: {'; '.join(record_error(error).causes)}")
+    return Note(text, type_name(type(error)))
 
 
 def text_of(value: object) -> str:
