@@ -551,6 +551,27 @@ def test_subclasses_of_text_and_numbers_are_written_as_their_base() -> None:
     assert codec_for(list[Any]).encode([Text("a"), Whole(3), Real(1.5)]) == '["a",3,1.5]'
 
 
+@pytest.mark.parametrize(
+    ("base", "arguments"),
+    [
+        (datetime, (2024, 7, 1, 12, 30, 15, 7, UTC)),
+        (date, (2024, 7, 1)),
+        (time, (9, 30, 1, 2)),
+        (timedelta, (-1, 3, 7)),
+        (Decimal, ("1.50",)),
+        (bytes, (b"\x00\xff",)),
+        (UUID, ("12345678123456781234567812345678",)),
+    ],
+    ids=str,
+)
+def test_subclasses_of_standard_types_come_back_as_their_base(base: Any, arguments: tuple[Any, ...]) -> None:
+    """As of pandas, pendulum, freezegun or a driver."""
+    given, meant = type("Own", (base,), {})(*arguments), base(*arguments)
+    codec = codec_for(Box[base])
+    text, decoded = codec.round_trip(Box(given))
+    assert (decoded, type(decoded.content), text) == (Box(meant), base, codec.encode(Box(meant)))
+
+
 @pytest.mark.parametrize("value", [len, ValueError("x"), iter([1]), object(), deque([1]), range(3)])
 def test_a_value_without_json_form_names_its_path(value: Any) -> None:
     message = refusal(Any, {"ok": 1, "jobs": [{"it": value}]})

@@ -1,6 +1,6 @@
 """What the codec adds to msgspec: more types, and one order for what has none.
 
-- `encode_hook` and `decode_hook`: paths, pydantic models, subclasses of str, int and float, and `object`.
+- `encode_hook` and `decode_hook`: paths, pydantic models, subclasses of standard types, and `object`.
 - `check_annotation`: refuses, when a codec is built, what neither msgspec nor the hooks can read back.
 - `takes_other_numbers`: whether the text of what was given is not yet that of its value.
 - `canonical`: the deterministic text of values that msgspec's own ordering cannot sort.
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, cast
@@ -64,7 +66,24 @@ def encode_hook(value: Any) -> Any:
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
+    if isinstance(value, (datetime, date, time, timedelta, Decimal, bytes)):
+        return _as_base(value)
     raise TypeError(f"a value of type {type(value).__qualname__} has no JSON form")
+
+
+def _as_base(value: Any) -> Any:
+    """A value of a subclass, as of pandas, pendulum or freezegun, as one of the class that msgspec knows."""
+    if isinstance(value, datetime):
+        day = value.year, value.month, value.day
+        clock = value.hour, value.minute, value.second, value.microsecond
+        return datetime(*day, *clock, tzinfo=value.tzinfo, fold=value.fold)
+    if isinstance(value, date):
+        return date(value.year, value.month, value.day)
+    if isinstance(value, time):
+        return time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo, fold=value.fold)
+    if isinstance(value, timedelta):
+        return timedelta(value.days, value.seconds, value.microseconds)
+    return Decimal(value) if isinstance(value, Decimal) else bytes(value)
 
 
 def decode_hook(annotation: type, plain: Any) -> Any:
