@@ -18,6 +18,8 @@ import pytest
 from holdfast import App
 from holdfast.cli.output import counted
 from holdfast.cli.stdin import stdin_lines
+from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.worker import Worker
 from holdfast.errors import ExecutionStrandedError
 from tests.cli.conftest import Call
 from tests.cli.processes import HOLDFAST, Ran, environment, in_pipe
@@ -126,6 +128,23 @@ def test_a_run_whose_source_has_not_ended_says_so(holdfast: Call, name: str) -> 
     holdfast("batch", "run", f"{name}_program:app.{name}", "--input", "paths.txt", "--key", "w", "--no-work")
     (run,) = holdfast("list", "--name", name, "--json").json["executions"]
     assert "0 taken in, the source has not ended" in holdfast("batch", "show", run["id"]).out
+
+
+def test_its_worker_is_set_up_as_any_other(
+    in_process: Call, database: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[WorkerSettings | None] = []
+    make = App.make_worker
+
+    async def note(app: App, settings: WorkerSettings | None = None) -> Worker:
+        told.append(settings)
+        return await make(app, settings)
+
+    monkeypatch.setattr(App, "make_worker", note)
+    monkeypatch.setenv("HOLDFAST_LEASE", "7s")
+    monkeypatch.setenv("HOLDFAST_CONCURRENCY", "3")
+    in_process("batch", "run", f"{name}_program:app.{name}", "--input", "paths.txt", "--database", database)
+    assert [(found.lease_seconds, found.concurrency) for found in told if found] == [(7, 3)]
 
 
 def test_a_run_that_is_held_up_says_why(in_process: Call, database: str, tmp_path: Path) -> None:

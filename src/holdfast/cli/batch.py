@@ -21,7 +21,7 @@ from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Grid
 from holdfast.cli.stdin import stdin_lines
-from holdfast.cli.worker import load_app, run_on_fast_loop
+from holdfast.cli.worker import load_app, run_on_fast_loop, worker_settings
 from holdfast.core.durations import format_duration
 from holdfast.core.error_record import ErrorRecord
 from holdfast.core.status import Status
@@ -86,7 +86,13 @@ async def _run(
             run = await starter.start(_lines(batch) if input_ == "-" else Path(input_))
             await run.fed()
             return _Answer(str(run.id), run.label, await run.status())
-        async with app.worker(queues=sorted({batch.queue, *app.queues()})):
+        settings = worker_settings((), None, None, None)  # what variables and pyproject.toml say
+        async with app.worker(
+            queues=sorted({batch.queue, *app.queues()}),
+            concurrency=settings.concurrency,
+            lease_seconds=settings.lease_seconds,
+            drain_seconds=settings.drain_seconds,
+        ):
             run = await starter.start(_lines(batch) if input_ == "-" else Path(input_))
             with _bar(progress, batch.name) as show:
                 ending = asyncio.ensure_future(run.result())
