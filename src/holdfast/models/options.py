@@ -37,6 +37,7 @@ class Options:
     - `attributes`: a flat mapping to search by.
     - `deadline`: so long after its start its cancel is requested.
     - `connection`: start it in this connection's transaction (asyncpg or sqlite3): if and only if that commits.
+    - `dedup_key`: of the signal of `signal_with_start`, which then may be sent again.
     """
 
     key: str | Callable[[Any], str] | None = None
@@ -49,6 +50,7 @@ class Options:
     attributes: Mapping[str, str | int | float | bool] | None = None
     deadline: Duration | None = None
     connection: Any = None
+    dedup_key: str | None = None
 
     def __post_init__(self) -> None:
         seconds(self.delay, name="delay")

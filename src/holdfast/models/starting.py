@@ -72,13 +72,15 @@ class Starting:
                 f"signal_with_start of {self._name} commits by itself, not in the transaction of your connection: "
                 "start it there with start(), and signal it after the commit"
             )
-        handle = self._handle(row.promise)
-        signal = new_signal(row.promise, name, payload, None, self._connection.payload_limit)
+        handle, dedup_key = self._handle(row.promise), self._options.dedup_key
+        signal = new_signal(row.promise, name, payload, dedup_key, self._connection.payload_limit)
+        if self._connection.observer is not None:
+            (row,) = self._connection.observer.stamped([row])
         inserted, delivery = await (await self._connection.store()).insert_and_deliver(row, signal)
         if inserted.collided:
             raise await self._occupied(inserted.promise)
         if delivery is Delivery.ENDED:
-            await handle.signal(name, payload)  # it goes on as another run, or refuses
+            await handle.signal(name, payload, dedup_key=dedup_key)  # it goes on as another run, or refuses
         return handle
 
     async def _start_all(self, rows: Sequence[NewExecution]) -> list[Handle[Any] | Collision]:
@@ -106,6 +108,10 @@ class Starting:
         )
 
     async def _insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
+        if self._options.dedup_key is not None:
+            raise InvalidArgumentError(
+                f"dedup_key is that of a signal: use it with signal_with_start; {self._name} is started once by its key"
+            )
         store = await self._connection.store()
         if self._connection.observer is not None:
             rows = self._connection.observer.stamped(rows)

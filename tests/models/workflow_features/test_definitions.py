@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from holdfast import App, Collision, Context, Done, Machine, MachineContext, Outcome, Status, step
@@ -19,7 +21,8 @@ from holdfast.core.errors import (
     PayloadTooLargeError,
     SignalRefusedError,
 )
-from holdfast.store.values import ExecutionFilter
+from holdfast.store.values import ExecutionFilter, NewExecution
+from holdfast.telemetry.logs import LogContext
 from holdfast.testing.stores import PostgresStores
 from tests.models.workflow.kit import Rig
 
@@ -187,6 +190,24 @@ async def test_a_signal_starts_what_is_not_there_and_finds_what_is(rig: Rig) -> 
         await starter.signal_with_start("item", "pad", "ann")
     with pytest.raises(InvalidArgumentError, match="key"):
         await cart.options().signal_with_start("item", "pad", "ann")
+
+
+async def test_a_signal_that_starts_is_sent_again_without_harm_and_seen_by_observers(rig: Rig) -> None:
+    class Stamps(LogContext):
+        def stamped(self, rows: Sequence[NewExecution]) -> Sequence[NewExecution]:
+            return [msgspec.structs.replace(row, attributes='{"stamped":true}') for row in rows]
+
+    @rig.app.workflow
+    async def cart(ctx: Context) -> list[str]:
+        return [await ctx.signal("item", str), await ctx.signal("item", str)]
+
+    rig.app.observe(Stamps())
+    for item, event in (("pen", "e1"), ("pen", "e1"), ("ink", "e2"), ("pen", "e1")):
+        handle = await cart.options(key="c1", dedup_key=event).signal_with_start("item", item)
+    assert (await handle.describe()).attributes == '{"stamped":true}'
+    assert await rig.result(handle) == ["pen", "ink"]
+    with pytest.raises(InvalidArgumentError, match="dedup_key is that of a signal"):
+        await cart.options(dedup_key="e1").start()
 
 
 async def test_a_signal_does_not_start_in_the_transaction_of_its_caller(rig: Rig) -> None:

@@ -72,7 +72,7 @@ def is_callee(value: object) -> TypeGuard[Callable[..., Any]]:
 
 def refuse_names(name: str, options: Options) -> None:
     """A call is named by its place in the body; one whose unique key is taken would never answer."""
-    for option in ("key", "unique", "connection"):
+    for option in ("key", "unique", "connection", "dedup_key"):
         if getattr(options, option) is not None:
             raise InvalidArgumentError(
                 f"the call of {name} has {option}=..., which is for starts from outside: a call is one by its place in "
