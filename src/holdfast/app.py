@@ -141,7 +141,7 @@ class App(Declarations):
         statuses: Sequence[Status | str] = (),
         limit: int = 100,
     ) -> list[Handle[Any]]:
-        """The newest executions that have all these attributes (`.options(attributes=...)`, `ctx.set_attributes`).
+        """The newest `limit` executions with all these attributes (`.options(attributes=...)`, `ctx.set_attributes`).
 
         `name` is that of a definition, `statuses=["failed", "stranded"]` any of these. Each narrows; none is needed.
         """
