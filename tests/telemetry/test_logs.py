@@ -133,3 +133,32 @@ def test_no_value_loses_a_line(odd: Any) -> None:
     line = json.loads(JsonFormatter().format(logging.makeLogRecord(fields)))
     assert (line["message"], line["city"], line["error"]["type"]) == ("it broke", "Rome", "Mute")
     assert "odd" in line
+
+
+async def test_a_line_of_text_names_its_execution(stores: Stores) -> None:
+    """Also where nobody observes, as `holdfast worker` does not unless it writes JSON."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    configure_logging("text", logging.INFO, stream)
+    app = App("logged", store=stores.unopened())
+
+    @app.task
+    async def charge(amount: int) -> None:
+        log.info("charging %d", amount)
+
+    @app.workflow(name="order")
+    async def order(ctx: Context) -> None:
+        ctx.log("begun")
+        await charge(3)
+
+    try:
+        async with app, app.worker():
+            handle = await order.start()
+            await handle.result()
+        log.info("over", extra={"execution": 7})
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    said = [line.split(" INFO ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert said == [f"holdfast.workflow: {handle.label}: begun", f"shop: {handle.id.short}: charging 3", "shop: over"]

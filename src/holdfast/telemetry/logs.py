@@ -2,8 +2,8 @@
 
 - `LogContext`: an observer; lets records know the execution that is worked on (`app.observe(LogContext())`).
 - `ExecutionLogFilter`: gives every record `execution`, `execution_name`, `attempt` and `call`, or None.
-- `JsonFormatter`: a JSON object a line.
-- `configure_logging`: both, on the root logger; what `holdfast worker --log-format json` does.
+- `JsonFormatter`: a JSON object a line; `TextFormatter`: a line for people.
+- `configure_logging`: filter and formatter, on the root logger; what `holdfast worker --log-format json` does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TextIO
 
 import msgspec
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.models.workflow.current import CURRENT_CALL
@@ -27,7 +28,7 @@ from holdfast.store.values import ExecutionClaim, NewExecution, Reaped, Receipt
 
 LogFormat = Literal["text", "json"]
 
-TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s:%(of)s %(message)s"
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _OURS: Final = ("execution", "execution_name", "attempt", "call")
 
@@ -78,7 +79,8 @@ class ExecutionLogFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         call, working = CURRENT_CALL.get(), _WORKING.get()
-        record.execution = record.execution_name = record.attempt = record.call = None
+        record.execution = getattr(record, "execution", None)  # `ctx.log` says it itself
+        record.execution_name = record.attempt = record.call = None
         if working is not None:
             record.execution = str(PromiseId.from_bytes(working.promise))
             record.execution_name, record.attempt = working.name, working.attempt
@@ -114,6 +116,29 @@ class JsonFormatter(logging.Formatter):
             return json.dumps({name: _plain(value) for name, value in line.items()})
 
 
+class TextFormatter(logging.Formatter):
+    """One line, with the execution that it belongs to: `checkout/4f7a9c21`."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT_FORMAT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.of = _label(record)
+        return super().format(record)
+
+
+def _label(record: logging.LogRecord) -> str:
+    execution = getattr(record, "execution", None)
+    if not isinstance(execution, str):
+        return ""
+    name = getattr(record, "execution_name", None) or getattr(record, "workflow", None)
+    try:
+        promise = PromiseId.parse(execution)
+    except HoldfastError:  # an extra of somebody else's
+        return ""
+    return f" {promise.label(name) if isinstance(name, str) else promise.short}:"
+
+
 def _plain(value: object) -> object:
     try:
         return json.loads(json.dumps(value, default=repr, allow_nan=False))
@@ -133,7 +158,7 @@ def configure_logging(log_format: LogFormat, level: int = logging.WARNING, strea
     """Log to standard error, as text or as JSON."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.addFilter(ExecutionLogFilter())
-    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT_FORMAT))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level)
