@@ -62,7 +62,8 @@ R = TypeVar("R")
 class App(Declarations):
     """`store` is a path, a URL, or a store; without one HOLDFAST_DATABASE, or ./holdfast.db.
 
-    Nothing is opened until it is used. `async with app:` closes it at the end.
+    Nothing is opened until it is used. `async with app:` closes it at the end. `name` is for people: what is declared
+    is known by its own name, so two programs that share a ledger share what they name alike.
     """
 
     def __init__(

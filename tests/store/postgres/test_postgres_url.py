@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from holdfast.core.errors import ConfigurationError
+from holdfast.store import store_from_url
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.address import Address
 from holdfast.testing.postgres import PostgresServer
@@ -102,6 +103,21 @@ async def test_what_only_libpq_knows_in_a_url_does_not_reach_the_server(postgres
     async with store._connections.any("look") as connection:
         assert await connection.fetchval("show statement_timeout") == "45s"
     await store.close()
+
+
+async def test_a_url_names_the_schema_for_those_who_have_nothing_else(postgres_url: str, schema: str) -> None:
+    given = PostgresStore(postgres_url, schema=schema)
+    named = store_from_url(f"{postgres_url}?holdfast_schema={schema}")
+    assert given.url == named.url == named.sibling().url
+    assert given.url.endswith(f"?holdfast_schema={schema}")
+    assert "holdfast_schema" not in PostgresStore(postgres_url).url
+    await named.open()
+    try:
+        assert (await given.schema_state()).found is not None
+    finally:
+        await named.close()
+    with pytest.raises(ConfigurationError, match="'No' is no name for a schema"):
+        store_from_url(f"{postgres_url}?holdfast_schema=No")
 
 
 async def test_what_nobody_knows_in_a_url_is_named(postgres_url: str, schema: str) -> None:

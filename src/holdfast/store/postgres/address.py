@@ -17,6 +17,8 @@ CONNECT_SECONDS = 10.0
 CONNECT_SECONDS_EACH = 5.0  # of several servers
 SILENT_LAST_SECONDS = 30.0  # so long a server that did not answer is asked after the others
 
+SCHEMA_PARAMETER: Final = "holdfast_schema"  # not `schema`, which in other tools' URLs is that of their own tables
+
 _EXAMPLE = "write it as postgresql://user:password@host:5432/database"
 # What makes no difference to what is sent and believed.
 _LEFT_OUT: Final = frozenset(
@@ -51,6 +53,7 @@ class Address:
         options = {name: value for name, value in parse_qsl(parts.query) if name not in _LEFT_OUT}
         # `pgbouncer=true` is how other tools' URLs say that a pooler in transaction mode is in between.
         self.pooled = options.pop("pgbouncer", "false").lower() in ("true", "1") or pooled
+        self.schema = options.pop(SCHEMA_PARAMETER, None)
         seconds = _seconds(options.pop("connect_timeout", "0"))
         for name in _DEMANDS.intersection(options):
             if options.pop(name) == "require":

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Final
 
 from holdfast.store.base import Ear
-from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.address import SCHEMA_PARAMETER, Address
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.ears import PostgresEar
 from holdfast.store.postgres.migrate import PACKAGE, check_schema, migrate
 from holdfast.store.sql import load_blocks
 from holdfast.store.values import Topic
+
+DEFAULT_SCHEMA: Final = "holdfast"
 
 
 @lru_cache(maxsize=16)  # not all: tests have a schema each
@@ -29,7 +32,7 @@ class Ledger:
         self,
         url: str,
         *,
-        schema: str = "holdfast",
+        schema: str | None = None,
         connections: int = 5,
         pooled: bool = False,
         listen: bool = True,
@@ -40,9 +43,9 @@ class Ledger:
         # A subscription belongs to a session, and a pooler in transaction mode has none to give.
         self._listens = listen and (listen_url is not None or not self._address.pooled)
         self._given_urls = (url, listen_url)
-        self._schema = check_schema(schema)
+        self._schema = check_schema(self._address.schema or DEFAULT_SCHEMA if schema is None else schema)
         self._size = connections
-        self._sql = _statements(schema)
+        self._sql = _statements(self._schema)
         self._connections = self._make_connections()
         self._ears: list[PostgresEar] = []
 
@@ -51,7 +54,9 @@ class Ledger:
 
     @property
     def url(self) -> str:
-        return self._address.shown
+        if self._schema == DEFAULT_SCHEMA:
+            return self._address.shown
+        return f"{self._address.shown}?{SCHEMA_PARAMETER}={self._schema}"
 
     @property
     def commits_inline(self) -> bool:

@@ -23,7 +23,7 @@ from holdfast.store.postgres.watching import Watched
 
 
 class PostgresStore(Batching, Defining, Scheduling, Transacting, Flowing, Outside, Watched, Recording, Health):
-    """A ledger in one schema of a PostgreSQL database.
+    """A ledger in one schema of a PostgreSQL database: `schema`, `holdfast_schema=...` in the URL, or `holdfast`.
 
     `pooled` (or `pgbouncer=true` in the URL): a pooler in transaction mode is in between. Notifications need a session,
     so then `listen_url` should lead past it; without one, and with `listen=False`, other processes are polled.
