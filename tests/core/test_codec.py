@@ -570,6 +570,7 @@ def test_subclasses_of_standard_types_come_back_as_their_base(base: Any, argumen
     codec = codec_for(Box[base])
     text, decoded = codec.round_trip(Box(given))
     assert (decoded, type(decoded.content), text) == (Box(meant), base, codec.encode(Box(meant)))
+    assert codec_for(annotation_of(given)).encode(given) == codec_for(base).encode(meant)
 
 
 @pytest.mark.parametrize("value", [len, ValueError("x"), iter([1]), object(), deque([1]), range(3)])

@@ -24,7 +24,14 @@ import msgspec
 
 from holdfast.core import codec_faults
 from holdfast.core.codec_defaults import filler_for
-from holdfast.core.codec_hooks import ENCODER, canonical, check_annotation, decode_hook, takes_other_numbers
+from holdfast.core.codec_hooks import (
+    ENCODER,
+    SUBCLASSED,
+    canonical,
+    check_annotation,
+    decode_hook,
+    takes_other_numbers,
+)
 from holdfast.core.error_record import ErrorRecord, decode_error, encode_error, rebuild_error, record_error
 from holdfast.core.errors import ConfigurationError, DecodeError, EncodeError, PayloadTooLargeError
 
@@ -227,8 +234,13 @@ def _annotation_of(value: object) -> Any:
         if kind is Any or any(_annotation_of(part) != kind for part in parts):
             return Any
         return dict[str, kind] if isinstance(value, dict) else list[kind]
-    is_plain = value is None or (isinstance(value, str | int | float) and not isinstance(value, Enum))
-    return Any if is_plain else type(value)
+    if value is None:
+        return Any
+    if isinstance(value, Enum):
+        return type(value)
+    if isinstance(value, str | int | float):
+        return Any
+    return next((base for base in SUBCLASSED if isinstance(value, base)), type(value))
 
 
 def fingerprint(text: str) -> str:

@@ -17,6 +17,7 @@ from decimal import Decimal
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 from msgspec import inspect as mi
@@ -54,6 +55,10 @@ _SORTABLE_TYPES = (
 )
 
 
+# What libraries make subclasses of, which msgspec does not know. A datetime is a date too.
+SUBCLASSED = (datetime, date, time, timedelta, Decimal, bytes, UUID)
+
+
 def encode_hook(value: Any) -> Any:
     """The JSON-native form of a value that msgspec does not know."""
     if isinstance(value, PurePath):
@@ -66,7 +71,7 @@ def encode_hook(value: Any) -> Any:
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    if isinstance(value, (datetime, date, time, timedelta, Decimal, bytes)):
+    if isinstance(value, SUBCLASSED):
         return _as_base(value)
     raise TypeError(f"a value of type {type(value).__qualname__} has no JSON form")
 
@@ -83,6 +88,8 @@ def _as_base(value: Any) -> Any:
         return time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo, fold=value.fold)
     if isinstance(value, timedelta):
         return timedelta(value.days, value.seconds, value.microseconds)
+    if isinstance(value, UUID):
+        return UUID(int=value.int)
     return Decimal(value) if isinstance(value, Decimal) else bytes(value)
 
 
