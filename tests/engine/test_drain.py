@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 
@@ -312,6 +314,31 @@ async def test_the_third_signal_ends_a_worker_whose_loop_does_not_turn(
         assert left == [128 + signal.SIGTERM]
         assert "left at once" in capfd.readouterr().err
         await asked.wait()  # and the loop has heard of them as well, once it turns
+
+
+FORKS = """
+import asyncio, os, signal
+from holdfast.engine.stop_signals import heard_signals
+
+async def main():
+    with heard_signals() as asked:
+        pid = os.fork()
+        if not pid:
+            signal.pause()
+        os.kill(pid, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+        assert not asked.is_set()
+
+asyncio.run(main())
+"""
+
+
+def test_a_signal_to_a_process_that_was_forked_is_not_the_workers() -> None:
+    """A `multiprocessing.Pool` in a task ends its processes by SIGTERM, and the worker with them."""
+    ran = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_a_worker_that_is_to_outlive_its_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:

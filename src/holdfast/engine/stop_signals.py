@@ -1,7 +1,8 @@
 """What tells a worker to stop: SIGTERM, Ctrl-C, and a terminal that closes.
 
 The event loop hears of signals when it turns. Code that never lets it turn would keep a worker from hearing any, so
-the third is heard by Python itself, between two instructions of whatever runs.
+the third is heard by Python itself, between two instructions of whatever runs. A process that is forked from a worker
+hears them as any other program does: the loop of its parent would else take its signals for the parent's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Final
@@ -17,6 +19,8 @@ from typing import Final
 LAST: Final = 3
 _STATUS: Final = 128  # as a shell has it: and the number of the signal
 _STDERR: Final = 2
+
+_taken: set[signal.Signals] = set()  # those that a worker of this process hears
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -43,6 +47,7 @@ def heard_signals() -> Iterator[asyncio.Event]:
 
     for number in numbers:
         loop.add_signal_handler(number, asked.set)
+    _taken.update(numbers)
     loops = {number: signal.getsignal(number) for number in numbers}
     try:
         for number in numbers:
@@ -52,6 +57,35 @@ def heard_signals() -> Iterator[asyncio.Event]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+        _taken.difference_update(numbers)
+
+
+# ---------------------------------------------------------------------- around a fork
+
+_blocked = threading.local()  # what this thread, which forks, had blocked before
+
+
+def _put_off() -> None:
+    """What comes while the child has its parent's handlers still waits until it has its own."""
+    _blocked.before = signal.pthread_sigmask(signal.SIG_BLOCK, _taken)
+
+
+def _go_on() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _blocked.before)
+
+
+def _give_back() -> None:
+    """In the child: `multiprocessing` ends the processes of a pool by SIGTERM, and means them alone."""
+    if _taken:
+        signal.set_wakeup_fd(-1)
+    for number in _taken:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    _taken.clear()
+    _go_on()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_put_off, after_in_parent=_go_on, after_in_child=_give_back)
 
 
 def _leave(number: int) -> None:
