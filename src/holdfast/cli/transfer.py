@@ -114,18 +114,30 @@ def _output(file: str | None) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path = Path(file)
+    if path.exists() and not path.is_file():
+        # A pipe or a device: a file in its place would be there for everybody, and nobody at its end would get a line.
+        with _refusals(file), path.open("wb") as out:
+            yield out
+        return
+    path = path.resolve()  # of a link, what it leads to
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("xb") as out:
+        with _refusals(file), draft.open("xb") as out:
             os.fchmod(out.fileno(), 0o600)  # payloads are nobody else's business
             yield out
             out.flush()
             os.fsync(out.fileno())
-        draft.replace(path)
-    except OSError as error:
-        raise CommandError(f"{file} cannot be written: {error.strerror or error}") from error
+            draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _refusals(file: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written: {error.strerror or error}") from error
 
 
 @click.command("import")
