@@ -34,8 +34,9 @@ class Health(Ledger):
             vacuum = await connection.fetchrow(self._sql["health_vacuum"], self._schema)
             indexes = await connection.fetch(self._sql["health_indexes"], self._schema)
             version = await connection.fetchrow(self._sql["health_version"])
+            missing = await connection.fetchval(self._sql["health_rights"], self._schema)
         assert facts is not None, "settings answer one row"
-        checks = [*_settings(facts), *_load(facts), _pooling(self._address.pooled, self._listens)]
+        checks = [*_settings(facts), *_load(facts), _pooling(self._address.pooled, self._listens), _rights(missing)]
         if vacuum is not None:
             checks.append(_vacuum(vacuum))
         if version is not None and version["routines"] != ROUTINES:
@@ -105,6 +106,16 @@ def _pooling(pooled: bool, listens: bool) -> Check:
         advice = "others' commits are found by polling: give `listen_url` a way past the pooler for quick wake-ups"
         return Check(name="pooling", level=Level.WARN, found="behind a pooler, without notifications", advice=advice)
     return Check(name="pooling", level=Level.OK, found="behind a pooler" if pooled else "direct")
+
+
+def _rights(missing: list[str]) -> Check:
+    if not missing:
+        return Check(name="rights", level=Level.OK, found="may do what workers do")
+    shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
+    advice = (
+        "enough to look; what a worker with this role cannot write it strands: grant it select, insert, update, delete"
+    )
+    return Check(name="rights", level=Level.WARN, found=f"not all on {shown}", advice=advice)
 
 
 def _vacuum(row: Any) -> Check:

@@ -22,3 +22,12 @@ where c.relnamespace = $1::regnamespace
 
 -- name: health_version
 select version, routines from {schema}.schema_version
+
+-- What a worker could not write with this role.
+-- name: health_rights
+select coalesce(array_agg(c.relname::text order by c.relname), '{}') as missing from pg_class c
+where c.relnamespace = $1::regnamespace and (
+  c.relkind = 'r' and c.relname <> 'schema_version' and not (
+    has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
+    and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete'))
+  or c.relname = 'executions_id_seq' and not has_sequence_privilege(c.oid, 'usage'))
