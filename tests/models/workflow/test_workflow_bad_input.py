@@ -9,7 +9,7 @@ from typing import Any, Never, NoReturn
 
 import pytest
 
-from holdfast import App, Context, Promise, PromiseId, RetryPolicy, Status, TaskFailed
+from holdfast import App, Context, Promise, RetryPolicy, Status, TaskFailed
 from holdfast.core.errors import (
     CallNotAllowedError,
     ConfigurationError,
@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     InvalidArgumentError,
     PayloadError,
 )
+from holdfast.engine.settings import WorkerSettings
 from tests.models.workflow.kit import Rig
 
 app = App("bad-input", store="unused.db")
@@ -211,6 +212,7 @@ async def test_a_task_whose_input_no_longer_decodes_is_stranded_and_fails_nobody
 
         book.__annotations__["seat"] = annotation
         task = target.task(name="book", queue="bookings")(book)
+        task.digest = f"release for {annotation.__name__}"
 
         @target.workflow(name="work")
         async def work(ctx: Context) -> str:
@@ -230,7 +232,9 @@ async def test_a_task_whose_input_no_longer_decodes_is_stranded_and_fails_nobody
     (call,) = await rig.stores.store.children(handle.id.to_bytes())
     assert (call.status, call.attempt) == (Status.STRANDED, 0)
     assert "the stored input of book does not fit its parameters at $.seat" in (call.error or "")
-    await rig.app.handle(PromiseId.from_bytes(call.promise)).resume()
+    worker = await rig.app.make_worker(WorkerSettings(queues=["bookings"]))
+    (sweep,) = [service for service in worker._services if service.name == "stranded"]
+    await sweep.run_once()
     await old.run_until_idle()
     assert await handle.result() == "seat 7a"
 
