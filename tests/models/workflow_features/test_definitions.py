@@ -283,6 +283,24 @@ async def test_a_start_in_sql_refuses_what_the_library_does(rig: Rig, arguments:
         await connection.close()
 
 
+async def test_a_start_in_sql_refuses_a_batch_without_items(rig: Rig) -> None:
+    @rig.app.batch(name="rows")
+    async def rows(item: int) -> None:
+        return None
+
+    await rig.app.register()
+    if not isinstance(rig.stores, PostgresStores):
+        return  # SQL of one's own starts nothing there
+    connection = await asyncpg.connect(rig.stores.url)
+    try:
+        for given in ("{}", '{"items": null}', '{"items": {"a": 1}}'):
+            with pytest.raises(asyncpg.InvalidParameterValueError, match=r'start it with \{"items": \[...\]\}'):
+                await connection.fetchval(f"select {rig.stores.schema}.start('rows', $1)", given)
+        assert await connection.fetchval(f"select {rig.stores.schema}.start('rows', $1)", '{"items": []}')
+    finally:
+        await connection.close()
+
+
 async def test_a_key_is_the_same_whether_sql_or_the_library_started_it(rig: Rig) -> None:
     """On SQLite it is the library's in either case."""
     declare(rig)

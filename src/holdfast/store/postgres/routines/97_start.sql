@@ -35,6 +35,9 @@ begin
     raise exception '% has no parameter %', p_name, v_unknown
       using errcode = 'invalid_parameter_value', hint = 'its parameters are: ' || array_to_string(v.parameters, ', ');
   end if;
+  if v.kind = 'batch' and json_typeof(p_input -> 'items') is distinct from 'array' then
+    raise exception '% is a batch: start it with {"items": [...]}', p_name using errcode = 'invalid_parameter_value';
+  end if;
   if p_key = '' or char_length(p_key) > 512 then
     raise exception 'a key has 1 to 512 characters, not %', char_length(p_key)
       using errcode = 'invalid_parameter_value', hint = 'leave it out to get a fresh one, or use a hash of it';
