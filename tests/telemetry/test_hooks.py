@@ -51,6 +51,15 @@ async def shop(stores: Stores) -> AsyncIterator[Shop]:
     await made.app.close()
 
 
+def broken_hook(tried: list[str], attempts: int) -> Any:
+    async def broken(event: HookEvent) -> None:
+        tried.append(event.id)
+        raise RuntimeError("not today")
+
+    hook = function_hook("failed", broken, "h")
+    return type(hook)(hook.name, hook.events, hook.deliver, attempts)
+
+
 async def until(runner: HookRunner, is_enough: Callable[[], bool]) -> None:
     """Passes until it was told: a commit of somebody else's may hold the feed back for a moment."""
     while not is_enough():
@@ -122,13 +131,7 @@ async def test_other_workers_do_not_begin_anew_while_a_hook_pauses(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried: list[str] = []
-
-    async def broken(event: HookEvent) -> None:
-        tried.append(event.id)
-        raise RuntimeError("not today")
-
-    hook = function_hook("failed", broken, "h")
-    first, second = [shop.runner(type(hook)(hook.name, hook.events, hook.deliver, 8)) for _ in range(2)]
+    first, second = [shop.runner(broken_hook(tried, 8)) for _ in range(2)]
     await first.run_once()
     await shop.fail()
     paused = 0.0
@@ -145,14 +148,8 @@ async def test_failures_of_an_event_that_another_worker_dealt_with_count_for_no_
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried: list[str] = []
-
-    async def broken(event: HookEvent) -> None:
-        tried.append(event.id)
-        raise RuntimeError("not today")
-
-    hook = function_hook("failed", broken, "h")
     told: list[str] = []
-    failing = shop.runner(type(hook)(hook.name, hook.events, hook.deliver, 3))
+    failing = shop.runner(broken_hook(tried, 3))
     heir = shop.runner(function_hook("failed", lambda event: told.append(event.id), "h"))
     await failing.run_once()
     one = await shop.fail()
