@@ -42,6 +42,7 @@ from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.divergence import refuse_in_body
 from holdfast.models.workflow.start import FunctionStarter
 from holdfast.models.workflow.task import Task
+from holdfast.store.nesting import asking
 from holdfast.store.values import Delivery, ExecutionView, Transition
 
 T = TypeVar("T")
@@ -208,7 +209,8 @@ class SyncApp:
         if self.is_closed:
             work.close()
             raise ConfigurationError("the app was closed; use `app.sync` again to open it anew")
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with asking():
+            running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
         except concurrent.futures.CancelledError:

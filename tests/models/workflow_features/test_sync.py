@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import Any, assert_type
 import pytest
 
 from holdfast import App, Collision, Context, RetryPolicy
-from holdfast.core.errors import ExecutionFailedError
+from holdfast.core.errors import ConfigurationError, ExecutionFailedError
 from holdfast.sync import SyncApp, SyncHandle
 from tests.cli.databases import postgres_database
 
@@ -122,6 +123,33 @@ def test_threads_that_use_it_at_once_share_one_loop(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(SyncApp, "_begin", slowly)
     with ThreadPoolExecutor(4) as threads:
         assert len({id(one) for one in threads.map(lambda _: app.sync, range(4))}) == 1
+    app.sync.close()
+
+
+def test_a_transaction_does_not_wait_for_another_one_on_its_file(tmp_path: Path) -> None:
+    """A file has one writer: each attempt held up every process of the ledger for ten seconds, and blamed another."""
+    app = App("orders", store=tmp_path / "l.db")
+
+    @app.task
+    async def other() -> None: ...
+
+    @app.transaction
+    def add(db: sqlite3.Connection) -> str:
+        for _ in range(2):  # it is not open there yet
+            with pytest.raises(ConfigurationError, match=r"options\(connection="):
+                app.sync.start(other)
+        return app.sync.start(other.options(connection=db)).label
+
+    @app.workflow
+    async def run(ctx: Context) -> str:
+        return await add()
+
+    async def work_on() -> str:
+        async with app:
+            return await app.run(run)
+
+    started = asyncio.run(work_on())
+    assert app.sync.handle(started).describe().name == other.name
     app.sync.close()
 
 

@@ -22,6 +22,7 @@ from holdfast.store.base import WouldStall
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.health import Check, SchemaState
+from holdfast.store.nesting import is_nested, refuse_nested
 from holdfast.store.records import Oddities, Record, RefusedError, Written
 from holdfast.store.sampling import Sample
 from holdfast.store.schedules import Schedule, Tick
@@ -99,6 +100,7 @@ class SqliteStore(Flowing):
     def __init__(self, path: str | Path, *, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> None:
         """`busy_seconds` is how long a write waits for those of other processes before it gives up."""
         self._path = Path(path).expanduser().absolute()
+        self._file = str(self._path.resolve())  # whatever links lead there
         self._clock = clock or SystemClock()
         self._busy_seconds = busy_seconds
         self._writer: Writer | None = None
@@ -132,9 +134,10 @@ class SqliteStore(Flowing):
         if self._writer is not None:
             return
         check_library()
-        # In a thread: it may have to wait for another process that does the same.
-        await asyncio.to_thread(migrate, self._path, self._clock, self._busy_seconds)
-        self._announcer = Announcer(str(self._path.resolve()))
+        if not is_nested(self._file):  # else it is open already, and was migrated
+            # In a thread: it may have to wait for another process that does the same.
+            await asyncio.to_thread(migrate, self._path, self._clock, self._busy_seconds)
+        self._announcer = Announcer(self._file)
         self._writer = Writer(self._path, self._clock, self._announcer.announce, self._busy_seconds)
         self._readers = Readers(self._path, self._busy_seconds)
 
@@ -147,7 +150,7 @@ class SqliteStore(Flowing):
             announcer.close()
 
     async def forsake(self) -> None:
-        drop_deaf_ears(str(self._path.resolve()))
+        drop_deaf_ears(self._file)
         await self.close()
 
     async def schema_state(self) -> SchemaState:
@@ -169,6 +172,7 @@ class SqliteStore(Flowing):
         self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, may_lag: MayLag | None = None
     ) -> T:
         """One transaction: here if it is small and commits are quick, else in the writer thread."""
+        refuse_nested(self._file)
         if is_small and await self._opened().quick():
             with contextlib.suppress(WouldStall):
                 result = self._opened().run_inline(point, work, may_lag)
@@ -263,7 +267,9 @@ class SqliteStore(Flowing):
         effects_of: Callable[[Any], Sequence[Effect]],
     ) -> Receipt:
         try:
-            return await self._write("flush", lambda tx: transacting.transact(tx, worker, claim, work, effects_of))
+            return await self._write(
+                "flush", lambda tx: transacting.transact(tx, self._file, worker, claim, work, effects_of)
+            )
         except transacting.WorkFailed as failed:
             raise failed.error from None
 
@@ -451,4 +457,4 @@ class SqliteStore(Flowing):
 
     async def open_ear(self, hear: Callable[[Topic], None]) -> SqliteEar:
         self._opened()
-        return SqliteEar(str(self._path.resolve()), hear, lambda work: self._write(None, work), self._clock)
+        return SqliteEar(self._file, hear, lambda work: self._write(None, work), self._clock)

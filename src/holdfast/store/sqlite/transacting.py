@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.core.errors import ConfigurationError
 from holdfast.store.effects import Commit, Effect
+from holdfast.store.nesting import inside
 from holdfast.store.sqlite import flushing, inserting
 from holdfast.store.sqlite.lending import lent, require_open
 from holdfast.store.sqlite.statements import SQL
@@ -25,6 +26,7 @@ class WorkFailed(Exception):  # noqa: N818
 
 def transact(
     tx: Tx,
+    file: str,
     worker: str,
     claim: ExecutionClaim,
     work: Callable[[Any], Any],
@@ -34,7 +36,7 @@ def transact(
     if fence is None or fence[1:3] != (claim.epoch, claim.revision):
         return Receipt(False)
     try:
-        with lent(tx.db):
+        with lent(tx.db), inside(file):
             value = work(tx.db)
             require_open(tx.db)
         effects = tuple(effects_of(value))
