@@ -100,10 +100,16 @@ async def test_a_listener_that_never_reads_holds_nobody_up(stores: Stores, sqlit
         assert deaf.recv(16) == b"w"
 
 
+@pytest.mark.parametrize("folder", ["too long", "none"])
 async def test_without_a_socket_an_ear_still_hears_its_own_process(
-    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: str
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 40)))
+    """In a container with a read-only file system no folder for temporary files may be found at all."""
+    if folder == "none":
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "missing")])
+    else:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 40)))
     heard: list[Topic] = []
     ear = await sqlite.open_ear(heard.append)
     assert ear.address is None

@@ -200,11 +200,11 @@ def _bind(ear_id: str) -> tuple[socket.socket | None, str | None]:
     made = _socket()
     if made is None:
         return None, None
-    address = os.path.join(tempfile.gettempdir(), f"holdfast-{ear_id}.sock")
     try:
+        address = os.path.join(tempfile.gettempdir(), f"holdfast-{ear_id}.sock")
         made.bind(address)
         os.chmod(address, 0o600)
-    except OSError:  # the folder is not writable, or its path too long: polling remains
+    except OSError:  # there is no folder that is writable, or its path is too long: polling remains
         made.close()
         return None, None
     return made, address
