@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -123,6 +124,22 @@ async def test_a_thread_that_cannot_be_stopped_records_nothing_and_is_named(
     await working
     view = await rig.view(handle)
     assert (view.status, view.attempt) == (Status.RUNNABLE, 0)
+
+
+async def test_a_worker_starts_and_stops_while_user_code_hangs_in_all_threads_of_asyncio(rig: Rig) -> None:
+    """`asyncio.to_thread` has a few, which tasks may have taken for good."""
+    Slow(rig)
+    loop, release = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    hanging = loop.run_in_executor(None, release.wait)
+    try:
+        async with asyncio.timeout(10):
+            async with rig.app.worker():
+                pass
+            await rig.app.close()
+    finally:
+        release.set()
+        await hanging
 
 
 async def test_a_stopped_worker_is_gone_from_the_ledger(rig: Rig) -> None:

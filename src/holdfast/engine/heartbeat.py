@@ -15,6 +15,7 @@ from collections.abc import Callable
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.engine.standstill import Standstill
 from holdfast.store.base import Store
+from holdfast.store.own_thread import in_own_thread
 
 log = logging.getLogger("holdfast.engine")
 
@@ -61,7 +62,7 @@ class Heartbeat:
     async def stop(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            await asyncio.to_thread(self._end, thread)
+            await in_own_thread(self._end, thread)
 
     def _end(self, thread: threading.Thread) -> None:
         self._ready.wait()  # it may just have been started

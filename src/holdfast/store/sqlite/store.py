@@ -23,6 +23,7 @@ from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.health import Check, SchemaState
 from holdfast.store.nesting import is_nested, refuse_nested
+from holdfast.store.own_thread import in_own_thread
 from holdfast.store.records import Oddities, Record, RefusedError, Written
 from holdfast.store.sampling import Sample
 from holdfast.store.schedules import Schedule, Tick
@@ -136,7 +137,7 @@ class SqliteStore(Flowing):
         check_library()
         if not is_nested(self._file):  # else it is open already, and was migrated
             # In a thread: it may have to wait for another process that does the same.
-            await asyncio.to_thread(migrate, self._path, self._clock, self._busy_seconds)
+            await in_own_thread(migrate, self._path, self._clock, self._busy_seconds)
         self._announcer = Announcer(self._file)
         self._writer = Writer(self._path, self._clock, self._announcer.announce, self._busy_seconds)
         self._readers = Readers(self._path, self._busy_seconds)
@@ -145,8 +146,8 @@ class SqliteStore(Flowing):
         if self._writer is not None and self._readers is not None and self._announcer is not None:
             readers, writer, announcer = self._readers, self._writer, self._announcer
             self._writer = self._readers = self._announcer = None
-            await asyncio.to_thread(readers.close)
-            await asyncio.to_thread(writer.close)  # after what was handed to it is done
+            await in_own_thread(readers.close)
+            await in_own_thread(writer.close)  # after what was handed to it is done
             announcer.close()
 
     async def forsake(self) -> None:
@@ -154,7 +155,7 @@ class SqliteStore(Flowing):
         await self.close()
 
     async def schema_state(self) -> SchemaState:
-        return await asyncio.to_thread(health.schema_state, self._path, self._busy_seconds)
+        return await in_own_thread(health.schema_state, self._path, self._busy_seconds)
 
     async def examine(self) -> list[Check]:
         return await self._read(lambda db: health.examine(db, self._path))
