@@ -358,6 +358,25 @@ def test_a_signal_to_a_process_that_was_forked_is_not_the_workers() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+async def test_a_terminal_that_closes_tells_once_however_many_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system tells all that a terminal has in the foreground, and bash tells its jobs once more."""
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    with heard_signals() as asked:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0)
+        await asyncio.wait_for(asked.wait(), 5)
+        asked.clear()
+        os.kill(os.getpid(), signal.SIGHUP)
+        for _ in range(5):  # turns of the loop: it reads of the signal, and then calls who asked
+            await asyncio.sleep(0)
+        assert not asked.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(asked.wait(), 5)
+    assert left == []
+
+
 def test_a_worker_that_is_to_outlive_its_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert signal.SIGHUP in stop_signals()
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)

@@ -35,18 +35,21 @@ def stop_signals() -> list[signal.Signals]:
 def heard_signals() -> Iterator[asyncio.Event]:
     """An event that each of them sets; the third ends the process as it stands."""
     loop, asked, numbers = asyncio.get_running_loop(), asyncio.Event(), stop_signals()
-    count = 0
+    heard: list[int] = []
+    told: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        if count >= LAST:
+        if _is_new(number, heard) and len(heard) >= LAST:
             _leave(number)
-        if callable(told := loops[signal.Signals(number)]):
-            told(number, frame)
+        if callable(handler := loops[signal.Signals(number)]):
+            handler(number, frame)
+
+    def tell(number: int) -> None:
+        if _is_new(number, told):
+            asked.set()
 
     for number in numbers:
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, tell, number)
     _taken.update(numbers)
     loops = {number: signal.getsignal(number) for number in numbers}
     try:
@@ -86,6 +89,14 @@ def _give_back() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_put_off, after_in_parent=_go_on, after_in_child=_give_back)
+
+
+def _is_new(number: int, before: list[int]) -> bool:
+    """Noted, if so. A terminal closes once, and its shell and the system each say it: nobody has become impatient."""
+    is_new = signal.Signals(number).name != "SIGHUP" or number not in before
+    if is_new:
+        before.append(number)
+    return is_new
 
 
 def _leave(number: int) -> None:
