@@ -86,12 +86,15 @@ class StepThreads(ThreadPoolExecutor):
     def at_work(self) -> list[str]:
         """Which functions have not returned, and where they are."""
         frames = sys._current_frames()
-        return [_whereabouts(traceback.extract_stack(frames[one])) for one in list(self._busy) if one in frames]
+        found = [_whereabouts(traceback.extract_stack(frames[one])) for one in list(self._busy) if one in frames]
+        return [where for where in found if where is not None]
 
 
-def _whereabouts(stack: traceback.StackSummary) -> str:
-    """The first of the frames that is the function's own."""
-    entered = max(number for number, frame in enumerate(stack) if frame.name == contain.__name__)
+def _whereabouts(stack: traceback.StackSummary) -> str | None:
+    """The first of the frames that is the function's own; None: it returned while its stack was read."""
+    entered = max((number for number, frame in enumerate(stack) if frame.name == contain.__name__), default=None)
+    if entered is None:
+        return None
     own = next((frame for frame in stack[entered:] if not frame.filename.startswith(_PACKAGE)), stack[-1])
     return f"{own.name} ({own.filename}:{own.lineno})"
 
