@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite import lock as lock_module
 from holdfast.store.sqlite.connection import check_library, explain
 from holdfast.store.sqlite.lock import WriterLock
+from holdfast.store.sqlite.store import SystemClock
+from holdfast.store.sqlite.writer import WAIT_INLINE_SECONDS, Writer
 from holdfast.testing.hand import promise_of, row
 
 
@@ -177,6 +180,18 @@ async def test_opening_waits_no_longer_than_a_write(path: Path) -> None:
     with pytest.raises(StoreUnavailableError):
         await SqliteStore(path, busy_seconds=0.05).open()
     other.close()
+
+
+async def test_opening_waits_for_who_has_the_file_to_itself(impatient: SqliteStore, path: Path) -> None:
+    """As the last process to close it has, while it brings the log into the file."""
+    await impatient.close()
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as last:
+        last.execute("pragma locking_mode = exclusive")
+        last.execute("begin exclusive")
+        closes = threading.Timer(5 * WAIT_INLINE_SECONDS, last.close)
+        closes.start()
+        Writer(path, SystemClock(), lambda _: None, busy_seconds=10).close()
+        closes.join()
 
 
 async def test_a_store_that_is_not_open_says_so(path: Path) -> None:

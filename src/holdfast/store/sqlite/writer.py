@@ -121,7 +121,10 @@ class Writer:
         return self._db
 
     def _connected(self) -> sqlite3.Connection:
-        return connect(self._path, min(self._busy_seconds, WAIT_INLINE_SECONDS))
+        """It waits as long as it may for a process that has the file to itself, as the last to close it has."""
+        db = connect(self._path, self._busy_seconds)
+        db.execute(f"pragma busy_timeout = {round(min(self._busy_seconds, WAIT_INLINE_SECONDS) * 1000)}")
+        return db
 
     @property
     def is_quick(self) -> bool:
