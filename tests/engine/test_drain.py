@@ -400,6 +400,18 @@ async def test_a_terminal_that_closes_tells_once_however_many_say_so(monkeypatch
     assert left == []
 
 
+async def test_what_drains_may_print_though_its_terminal_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an error of the step that printed, and recorded as that."""
+    terminal, ours = os.openpty()
+    monkeypatch.setattr("holdfast.engine.stop_signals._STANDARD", (ours,))
+    with heard_signals() as asked:
+        os.close(terminal)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(asked.wait(), 5)
+        assert os.write(ours, b"to nobody") == 9
+    os.close(ours)
+
+
 def test_a_worker_that_is_to_outlive_its_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert signal.SIGHUP in stop_signals()
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)

@@ -19,6 +19,7 @@ from typing import Final
 LAST: Final = 3
 _STATUS: Final = 128  # as a shell has it: and the number of the signal
 _STDERR: Final = 2
+_STANDARD: Final = (0, 1, _STDERR)
 
 _taken: set[signal.Signals] = set()  # those that a worker of this process hears
 
@@ -35,10 +36,12 @@ def stop_signals() -> list[signal.Signals]:
 def heard_signals() -> Iterator[asyncio.Event]:
     """An event that each of them sets; the third ends the process as it stands."""
     loop, asked, numbers = asyncio.get_running_loop(), asyncio.Event(), stop_signals()
+    terminals = [number for number in _STANDARD if os.isatty(number)]
     heard: list[int] = []
     told: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
+        _let_go_of(terminals)
         if _is_new(number, heard) and len(heard) >= LAST:
             _leave(number)
         if callable(handler := loops[signal.Signals(number)]):
@@ -97,6 +100,15 @@ def _is_new(number: int, before: list[int]) -> bool:
     if is_new:
         before.append(number)
     return is_new
+
+
+def _let_go_of(terminals: list[int]) -> None:
+    """Whatever prints to one that is gone would fail, and that be recorded of the steps that may still finish."""
+    for number in terminals:
+        if not os.isatty(number):
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, number)
+            os.close(nowhere)
 
 
 def _leave(number: int) -> None:
