@@ -52,8 +52,8 @@ def work(what: str) -> int:
     if what == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "stop":
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
         program = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
         say(str(subprocess.run([sys.executable, "-c", program], check=False).returncode))
     if what == "say":

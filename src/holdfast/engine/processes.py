@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.error_record import decode_error, encode_error, keep_origin, rebuild_error, record_error
 from holdfast.core.errors import ConfigurationError
+from holdfast.engine.stop_signals import let_go_of, standard_terminals, stop_signals
 from holdfast.engine.threads import contain
 
 if TYPE_CHECKING:
@@ -209,15 +210,13 @@ def say(said: Said) -> None:
 def _settle_in(writer: Connection, lock: Lock) -> None:
     global _pipe
     _pipe = writer, lock
-    # Ctrl-C in a terminal, and a supervisor's SIGTERM to a whole group, go to all processes of a worker: it lets what
-    # is at work finish. A handler, since programs that the work runs would inherit that SIGTERM is ignored.
+    # Ctrl-C in a terminal, its end, and a supervisor's SIGTERM to a whole group go to all processes of a worker: it
+    # lets what is at work finish. A handler, since programs that the work runs would inherit that SIGTERM is ignored.
+    terminals = standard_terminals()
+    for number in stop_signals():
+        signal.signal(number, lambda *_: let_go_of(terminals))  # the worker ends them when its time to drain is over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave_to_worker)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _leave_to_worker(number: int, frame: object) -> None:
-    """It ends them when its time to drain is over."""
 
 
 def _end_with_parent() -> None:

@@ -36,12 +36,12 @@ def stop_signals() -> list[signal.Signals]:
 def heard_signals() -> Iterator[asyncio.Event]:
     """An event that each of them sets; the third ends the process as it stands."""
     loop, asked, numbers = asyncio.get_running_loop(), asyncio.Event(), stop_signals()
-    terminals = [number for number in _STANDARD if os.isatty(number)]
+    terminals = standard_terminals()
     heard: list[int] = []
     told: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
-        _let_go_of(terminals)
+        let_go_of(terminals)
         if _is_new(number, heard) and len(heard) >= LAST:
             _leave(number)
         if callable(handler := loops[signal.Signals(number)]):
@@ -102,7 +102,11 @@ def _is_new(number: int, before: list[int]) -> bool:
     return is_new
 
 
-def _let_go_of(terminals: list[int]) -> None:
+def standard_terminals() -> list[int]:
+    return [number for number in _STANDARD if os.isatty(number)]
+
+
+def let_go_of(terminals: list[int]) -> None:
     """Whatever prints to one that is gone would fail, and that be recorded of the steps that may still finish."""
     for number in terminals:
         if not os.isatty(number):
