@@ -108,6 +108,51 @@ async def test_what_an_execution_cannot_have_is_an_error_of_the_call(rig: Rig) -
     assert await rig.result(handle) == 2
 
 
+@pytest.mark.parametrize("had_options", [False, True], ids=["got them", "lost them"])
+async def test_a_call_goes_on_as_it_was_begun_when_the_code_gives_it_options(rig: Rig, had_options: bool) -> None:
+    """Neither is another call: what is on its way is neither begun again nor left alone."""
+    begun: list[str] = []
+
+    def declare(app: App, code: str, *, with_options: bool) -> Any:
+        @app.task(name="fetch", retry=RetryPolicy(max_attempts=9))
+        async def fetch(number: int) -> int:
+            begun.append(code)
+            if code == "old":
+                raise ValueError("not yet")
+            return number
+
+        @app.workflow(name="crawl")
+        async def crawl(ctx: Context) -> int:
+            return await (fetch.options(priority=1) if with_options else fetch)(7)
+
+        return crawl
+
+    handle = await declare(rig.app, "old", with_options=had_options).start()
+    await rig.run()
+    new_app = rig.another_app()
+    declare(new_app, "new", with_options=not had_options)
+    worker = await rig.make_worker(new_app)
+    await rig.advance(3600)
+    await worker.run_until_idle()
+    assert await handle.result(timeout=0) == 7
+    assert begun == ["old", "new"]
+
+
+async def test_what_an_execution_cannot_have_is_an_error_of_each_call(rig: Rig) -> None:
+    @rig.app.task
+    async def work() -> None: ...
+
+    marked = work.options(attributes={"tags": ["a"]})
+
+    @rig.app.workflow
+    async def call(ctx: Context) -> None:
+        await marked()
+
+    for _ in range(2):
+        with pytest.raises(ExecutionFailedError, match="the attribute 'tags'"):
+            await rig.result(await call.start())
+
+
 async def test_outside_of_a_body_it_is_started() -> None:
     app = App("outside", store="unused.db")
 

@@ -166,7 +166,7 @@ class Operations(Past):
             promise_id = recorded.promise_id
         known = self.open_calls.get(promise_id)
         if known is not None:
-            known.callee = callee
+            known.callee = callee if known.is_remote else getattr(callee, "inline", callee)
             if self.is_fork and known.is_remote:
                 self._spawn(known)  # in the past that it was copied from it has another id
         return promise_id

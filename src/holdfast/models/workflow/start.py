@@ -90,7 +90,7 @@ class CallWithOptions:
 
     def __init__(self, definition: Rereadable, options: Options) -> None:
         refuse_names(definition.name, options)
-        self._definition = definition
+        self.inline = self._definition = definition  # where a call was begun without options, it goes on without
         self._options = options
         self._queue = options.queue or definition.queue
         self.name = definition.name
@@ -130,8 +130,9 @@ class FunctionStarter(Starting, Generic[P, R]):
             )
         text = self._definition.signature.encode(args, kwargs, self._connection.payload_limit)
         if self._callee is None:
-            self._callee = CallWithOptions(self._definition, self._options)
-            self._definition.row(_ANY, text, self._options, None)  # what it refuses is an error of this line
+            callee = CallWithOptions(self._definition, self._options)
+            self._definition.row(_ANY, text, self._options, None)  # what it refuses is an error of this line, each time
+            self._callee = callee
         return CallPromise(session, session.invoke(self._callee, text), self._callee)
 
     async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
