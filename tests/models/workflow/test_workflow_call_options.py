@@ -153,6 +153,49 @@ async def test_what_an_execution_cannot_have_is_an_error_of_each_call(rig: Rig) 
             await rig.result(await call.start())
 
 
+async def test_a_call_that_was_taken_is_not_refused_when_it_is_replayed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As earlier code took it: a run that is on its way since then goes on."""
+
+    @rig.app.machine
+    class Parcel(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.state)
+
+    @rig.app.workflow
+    async def call(ctx: Context) -> Any:
+        invoke: Any = ctx.invoke
+        got = await invoke(Parcel, 1, unique=Unique(key="k"))
+        await ctx.signal("go")
+        return got
+
+    handle = await call.start()
+    await rig.make_worker(warm_most=0)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("holdfast.models.workflow.callee.refuse_names", lambda name, options: None)
+        await rig.run()
+    await handle.signal("go")
+    assert await rig.result(handle) == 1
+
+
+async def test_attributes_that_a_machine_cannot_have_are_an_error_of_the_call(rig: Rig) -> None:
+    @rig.app.machine
+    class Parcel(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.state)
+
+    @rig.app.workflow
+    async def call(ctx: Context) -> None:
+        invoke: Any = ctx.invoke
+        await invoke(Parcel, 1, attributes={"tags": ["a"]})
+
+    with pytest.raises(ExecutionFailedError, match="the attribute 'tags'"):
+        await rig.result(await call.start())
+
+
 async def test_outside_of_a_body_it_is_started() -> None:
     app = App("outside", store="unused.db")
 

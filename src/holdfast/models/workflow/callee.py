@@ -104,9 +104,13 @@ class MachineCallee:
     def __init__(self, definition: MachineDefinition, options: Options | None = None) -> None:
         self._definition = definition
         self._options = options or Options()
-        refuse_names(definition.name, self._options)
         self.name = definition.name
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
+
+    def check_options(self) -> None:
+        """Of a call that is new: one that the journal has is as it was made, whatever was taken then."""
+        refuse_names(self.name, self._options)
+        self._options.encoded_attributes()
 
     def encode(self, state: object, limit: int) -> str:
         return self._definition.codec.encode(state, max_bytes=limit)

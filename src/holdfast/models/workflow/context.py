@@ -77,6 +77,8 @@ class Context:
 
     def _invoke_machine(self, machine: type[Machine[A]], state: A, **options: Any) -> Promise[Any]:
         callee = MachineCallee(definition_of(machine), Options(**options))
+        if not self._session.is_replaying:
+            callee.check_options()
         text = callee.encode(state, self._limit)
         return CallPromise(self._session, self._session.invoke(callee, text), callee)
 
