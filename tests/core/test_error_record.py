@@ -221,6 +221,13 @@ def test_a_group_names_what_it_holds_and_where_that_was_raised() -> None:
     assert all(cause.endswith(" in raised") for cause in record.causes)
 
 
+def test_groups_in_groups_are_recorded_however_deep_they_are() -> None:
+    group: ExceptionGroup[Exception] = ExceptionGroup("g", [ValueError("deep down")])
+    for _ in range(5_000):
+        group = ExceptionGroup("g", [group])
+    assert record_error(group).causes == ("ValueError: deep down",)
+
+
 @given(st.text(), st.lists(st.none() | st.integers() | st.text() | st.floats() | st.binary()))
 def test_any_message_and_arguments_are_recorded(message: str, arguments: list[object]) -> None:
     text = encode_error(PlainError(message, *arguments))

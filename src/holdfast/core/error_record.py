@@ -171,9 +171,11 @@ def _causes(error: BaseException) -> Iterator[str]:
 
 
 def _members(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
-    for member in group.exceptions:
+    left: list[BaseException] = [group]  # task groups in task groups may be deeper than Python's stack
+    while left:
+        member = left.pop()
         if isinstance(member, BaseExceptionGroup):
-            yield from _members(member)
+            left.extend(reversed(member.exceptions))
         else:
             yield member
 
