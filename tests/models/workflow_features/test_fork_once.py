@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Handle, Status, TaskFailed, Uncertain
-from holdfast.core.journal.events import InvokeScheduled
+from holdfast.core.journal.events import InvokeScheduled, InvokeStarted
 from tests.models.workflow.kit import HandWorker, Rig
 from tests.models.workflow_features.shelf import Shelf
 
@@ -115,3 +115,17 @@ async def test_a_fork_begins_only_what_the_first_run_never_will(rig: Rig, is_can
     await shop.far()
     assert await shop.run(fork) == ["r1", "paid" if is_cancelled else "uncertain"]
     assert shop.shelf.ran.count("charge") == 1  # by the fork, or by the run that it comes from
+
+
+async def test_a_fork_at_the_start_of_such_a_call_is_uncertain_of_it(rig: Rig) -> None:
+    """Its start and its end come into the journal together; a fork can be made between the two."""
+    shop = Shop(rig)
+    shop.shelf.is_empty = False
+    handle = await shop.checkout.start()
+    await rig.make_worker(queues=["default"])
+    await shop.far()
+    assert await shop.run(handle) == ["r1", "paid"]
+    started = [event for event in await handle.events() if isinstance(event, InvokeStarted)]
+    fork = await handle.fork(at=started[-1].sequence)
+    assert await shop.run(fork) == ["r1", "uncertain"]
+    assert shop.shelf.ran.count("charge") == 1

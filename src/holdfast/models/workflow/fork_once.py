@@ -80,12 +80,14 @@ async def withdraw(store: Store, source: PromiseId, rows: Rows) -> Rows:
 def settled(events: Sequence[Event], rows: Rows, *, is_retry: bool) -> list[Event]:
     """What is added to a past: the ends of such calls that are open in it, and are not to be begun anew."""
     ended = {event.promise_id for event in events if isinstance(event, InvokeCompleted)}
+    started = {event.promise_id for event in events if isinstance(event, InvokeStarted)}
     added: list[Event] = []
     for call in events:
         if isinstance(call, InvokeScheduled) and call.promise_id in rows and call.promise_id not in ended:
             result = _result_of(call, rows[call.promise_id], is_retry)
             if result is not None:
-                added += _attempt(call.promise_id, result, events[-1].timestamp)
+                attempt = _attempt(call.promise_id, result, events[-1].timestamp)
+                added += attempt[1:] if call.promise_id in started else attempt
     return added
 
 
