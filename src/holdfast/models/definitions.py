@@ -88,6 +88,14 @@ class NamedStarter(Starting):
         definition = await find_definition(self._connection, self._name)
         return named_row(definition, promise.to_bytes(), value, self._options, key, self._connection.payload_limit)
 
+    async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
+        """As data it may be: code writes 3.0 for a float, where plain JSON has 3. Of a machine no input is kept."""
+        view = await (await self._connection.store()).get(promise)
+        if view is None or view.kind != row.kind or view.kind not in (WORKFLOW, TASK, FLOW):
+            return False
+        before, now = msgspec.json.decode(view.state), msgspec.json.decode(row.state)
+        return _is_same(before["input"], now["input"]) if view.kind == TASK else _is_same(before, now)
+
 
 async def find_definition(connection: Connection, name: str) -> Definition:
     """The newest version that a worker of this ledger has had."""
@@ -154,3 +162,12 @@ def _input(definition: Definition, value: Any, limit: int) -> str:
     )  # so that the limit is the whole's, and what is refused has its parameter's name
     parts = [b"%b:%b" % (codec.write_sure(name), codec.write_sure(part)) for name, part in given.items()]
     return "{" + b",".join(parts).decode() + "}"
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal; True is not 1, and a number is the same whatever it is written as."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

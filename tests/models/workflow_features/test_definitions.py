@@ -62,6 +62,24 @@ async def test_by_name_and_by_code_the_same_key_is_the_same_execution(rig: Rig) 
     assert await rig.result(by_code) == 4
 
 
+async def test_by_name_a_number_is_the_same_whatever_it_is_written_as(rig: Rig) -> None:
+    """Plain JSON has 3 where code writes 3.0 for a float."""
+
+    @rig.app.workflow(name="weigh")
+    async def weigh(ctx: Context, weights: list[float]) -> None: ...
+
+    @rig.app.task(name="lift")
+    async def lift(weight: float) -> None: ...
+
+    await rig.app.register()
+    weighed, lifted = await weigh.options(key="k").start([3, 0.5]), await lift.options(key="k").start(3)
+    assert (await rig.app.start_by_name("weigh", {"weights": [3, 0.5]}, key="k")).id == weighed.id
+    assert (await rig.app.start_by_name("lift", {"weight": 3}, key="k")).id == lifted.id
+    for name, other in (("weigh", {"weights": [3, True]}), ("weigh", {"weights": [3]}), ("lift", {"weight": 4})):
+        with pytest.raises(KeyConflictError):
+            await rig.app.start_by_name(name, other, key="k")
+
+
 @pytest.mark.parametrize("parameter", ["number", "input"])
 @pytest.mark.parametrize("today", ["workflow", "task"])
 async def test_a_key_of_what_was_of_another_kind_is_a_conflict(rig: Rig, today: str, parameter: str) -> None:
