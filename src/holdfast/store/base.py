@@ -176,8 +176,8 @@ class Store(FlowLedger, Watching, Protocol):
     async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
         """Insert a row with a journal, in one commit; idempotent by promise.
 
-        With `replaces`, that execution and the first of its runs name the new one as their successor. `NotFoundError`
-        if it was deleted meanwhile: nothing would lead to the new one.
+        With `replaces`, that execution and the first of its runs name the new one as their successor, which shows what
+        it showed. `NotFoundError` if it was deleted meanwhile: nothing would lead to the new one.
         """
 
     # ------------------------------------------------------------------ working

@@ -85,6 +85,27 @@ async def test_what_was_published_is_shown_until_it_is_published_anew(rig: Rig) 
         assert await handle.published() == seen
 
 
+async def test_what_was_taken_along_is_shown_by_a_retry_too(rig: Rig) -> None:
+    """It is not in the journal that the retry has its past from."""
+    is_mended = False
+
+    @rig.app.workflow
+    async def turns(ctx: Context, turn: int) -> None:
+        ctx.publish(f"turn {turn}", True)
+        if turn == 0:
+            ctx.continue_as_new(1)
+        if not is_mended:
+            raise ValueError("no second turn")
+
+    handle = await turns.start(0)
+    await rig.run()
+    is_mended = True
+    again = await handle.retry()
+    assert await again.published() == {"turn 0": True, "turn 1": True}
+    await rig.result(again)
+    assert await handle.published() == {"turn 0": True, "turn 1": True}
+
+
 async def test_a_parent_gets_the_result_of_the_last_run_of_its_child(rig: Rig) -> None:
     @rig.app.workflow
     async def child(ctx: Context, number: int) -> int:

@@ -31,6 +31,10 @@ select promise from {schema}.executions where promise = any (array[$1::bytea, $2
 update {schema}.executions set successor = $1 where id = any (array(
   select id from {schema}.executions where promise = any (array[$2::bytea, $3::bytea]) order by id for update))
 
+-- name: fork_published
+update {schema}.executions n set published = o.published from {schema}.executions o
+where n.promise = $1 and o.promise = $2 and o.published is not null
+
 -- name: transact_lend
 savepoint holdfast_work
 

@@ -198,6 +198,10 @@ update executions set journal_length = ?1 where promise = ?2;
 -- name: fork_successor
 update executions set successor = ?1 where promise in (?2, ?3);
 
+-- name: fork_published
+update executions set published = o.published from executions o
+where executions.promise = ?1 and o.promise = ?2 and o.published is not null;
+
 -- Inserted anew, so that they come after the signals that this commit delivers: those were there earlier.
 -- name: continue_signals
 insert into signals (target_id, kind, name, payload, dedup_key, inserted_at)
