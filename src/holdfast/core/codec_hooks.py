@@ -4,6 +4,7 @@
 - `check_annotation`: refuses, when a codec is built, what neither msgspec nor the hooks can read back.
 - `takes_other_numbers`: whether the text of what was given is not yet that of its value.
 - `canonical`: the deterministic text of values that msgspec's own ordering cannot sort.
+- `shape_of`: what an annotation reads, as a text that is another one when it reads something else.
 
 What is said about a value that does not fit lives in `codec_faults`; pydantic is only used if the user did.
 """
@@ -129,6 +130,19 @@ def check_annotation(annotation: Any) -> bool:
 def takes_other_numbers(annotation: Any) -> bool:
     """Whether one value may be given as several: 3 for a float, 0.5 for a Decimal, which are written otherwise."""
     return any(isinstance(info, mi.FloatType | mi.DecimalType) for info in type_infos(mi.type_info(annotation)))
+
+
+def shape_of(annotation: Any) -> bytes:
+    """Its JSON Schema, the same in every process; nothing where there is none, as of a default without a JSON form."""
+    try:
+        return ENCODER.encode(msgspec.json.schema(annotation, schema_hook=_schema_of))
+    except Exception:
+        return b""
+
+
+def _schema_of(annotation: type) -> dict[str, Any]:
+    describe = getattr(annotation, "model_json_schema", None)
+    return {"title": annotation.__qualname__} if describe is None else describe()
 
 
 def canonical(value: Any) -> bytes:

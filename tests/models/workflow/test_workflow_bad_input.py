@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Never, NoReturn
 
+import msgspec
 import pytest
 
 from holdfast import App, Context, Promise, RetryPolicy, Status, TaskFailed
@@ -21,6 +22,7 @@ from holdfast.core.errors import (
     PayloadError,
 )
 from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.upkeep import StrandedSweep
 from tests.models.workflow.kit import Rig
 
 app = App("bad-input", store="unused.db")
@@ -237,6 +239,33 @@ async def test_a_task_whose_input_no_longer_decodes_is_stranded_and_fails_nobody
     await sweep.run_once()
     await old.run_until_idle()
     assert await handle.result() == "seat 7a"
+
+
+@pytest.mark.parametrize("kind", ["workflow", "task"])
+async def test_code_whose_types_alone_are_mended_tries_what_was_stranded(rig: Rig, kind: str) -> None:
+    """The code of the function is the same; what it reads is not."""
+
+    def declare(target: App, *more: Any) -> Any:
+        async def book(order: Any) -> int:
+            return int(order.number)
+
+        async def booked(ctx: Context, order: Any) -> int:
+            return int(order.number)
+
+        function: Any = book if kind == "task" else booked
+        function.__annotations__["order"] = msgspec.defstruct("Order", [("number", int), *more])
+        return (target.task if kind == "task" else target.workflow)(name="book")(function)
+
+    first = declare(rig.app)
+    handle = await first.start(first.signature.annotations["order"](7))
+    new_app, mended_app = rig.another_app(), rig.another_app()
+    declare(new_app, ("size", int))
+    await (await rig.make_worker(new_app)).run_until_idle()
+    assert await rig.status(handle) is Status.STRANDED
+    mended = declare(mended_app, ("size", int, 1))
+    await StrandedSweep(rig.stores.store, ["default"], {mended.handler: mended.digest}).run_once()
+    await (await rig.make_worker(mended_app)).run_until_idle()
+    assert await handle.result(timeout=0) == 7
 
 
 async def test_a_result_that_no_longer_decodes_strands_the_run_and_is_not_caught(rig: Rig) -> None:

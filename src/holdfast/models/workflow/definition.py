@@ -74,7 +74,7 @@ class Workflow(Generic[P, R]):
         self.priority = check_priority(priority)
         self.raises = raises
         self.handler = handler_of(KIND, self.name, version)
-        self.digest = code_digest(function)
+        self.digest = code_digest(function, self.signature.shape)
         self.payload_limit = payload_limit
         self._make_starter = make_starter
         self._child_models: dict[str, NewExecution] = {}  # by the caller's queue: what all its child rows have alike
@@ -173,9 +173,10 @@ class FunctionRegistry:
             raise DefinitionError(f"{name} is declared twice; give one of them another name or version")
 
 
-def code_digest(function: Callable[..., Any]) -> str:
-    """Of bytecode and constants, nested functions and what decorators wrap included (ruling B6)."""
-    digest = hashlib.sha256()
+def code_digest(function: Callable[..., Any], shape: bytes = b"") -> str:
+    """Of bytecode and constants, nested functions and what decorators wrap included (ruling B6); and of what it reads:
+    code whose types alone are mended tries what was stranded because they did not fit."""
+    digest = hashlib.sha256(shape)
     wrapped: Any = function
     while wrapped is not None:
         if hasattr(wrapped, "__code__"):

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from holdfast.core.codec import SURE_TYPES, Codec, codec_for
+from holdfast.core.codec_hooks import shape_of
 from holdfast.core.errors import DefinitionError, InvalidArgumentError
 from holdfast.engine.lifespan import RESOURCE
 
@@ -26,7 +27,18 @@ class Signature:
     `call` is the function, to be called with what `decode` gives.
     """
 
-    __slots__ = ("_make", "_names", "_sure_types", "annotations", "call", "codec", "resources", "result", "where")
+    __slots__ = (
+        "_make",
+        "_names",
+        "_sure_types",
+        "annotations",
+        "call",
+        "codec",
+        "resources",
+        "result",
+        "shape",
+        "where",
+    )
 
     def __init__(self, function: Callable[..., Any], where: str, *, skip: int = 0) -> None:
         self.where = where
@@ -53,6 +65,7 @@ class Signature:
             msgspec.defstruct("Input", named, bases=(made,), kw_only=True) if named else made
         )
         self.codec: Codec[Any] = Codec(self._make, of=where)
+        self.shape = shape_of(self._make)
         hinted = [field[1] for field in fields + named]
         self.annotations: dict[str, Any] = dict(zip(self._names, hinted, strict=True))
         # Arguments of exactly these types are read as they were written; None if one of them may not be.

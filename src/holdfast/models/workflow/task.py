@@ -104,7 +104,7 @@ class Task(Generic[P, R]):
         self.priority = check_priority(priority)
         self.version = 1
         self.handler = handler_of(KIND, self.name, 1)
-        self.digest = _digest(function)
+        self.digest = _digest(function, self.signature.shape)
         self.payload_limit = payload_limit
         self._make_starter = make_starter
         self.settings = CallSettings(max_attempts=self.retry.max_attempts, queue=self.queue, effects=effects).text()
@@ -197,6 +197,7 @@ def call_by_name(facts: Facts, module: str, qualname: str, text: str) -> str:
     return task.signature.result.encode(value, max_bytes=task.payload_limit)
 
 
-def _digest(function: Callable[..., Any]) -> str:
+def _digest(function: Callable[..., Any], shape: bytes) -> str:
+    """Of its code and of what it reads, as a workflow's."""
     code = getattr(function, "__code__", None)
-    return hashlib.sha256(code.co_code if code is not None else b"").hexdigest()[:16]
+    return hashlib.sha256((code.co_code if code is not None else b"") + shape).hexdigest()[:16]
