@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
@@ -67,6 +68,21 @@ def test_an_annotation_that_cannot_be_read_is_refused() -> None:
 
     with pytest.raises(DefinitionError, match="import the names they use, or define them, at the top of the module"):
         app.workflow(work)
+
+
+def test_type_parameters_of_a_function_are_read_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`async def work[T](item: T)`, of Python 3.12: where annotations are texts, T is nowhere else."""
+
+    async def work(ctx: Context, item: int) -> int:
+        return item
+
+    parameters = (typing.TypeVar("T"),)
+    work.__type_params__ = parameters  # type: ignore[attr-defined]
+    seen: list[Any] = []
+    read = typing.get_type_hints
+    monkeypatch.setattr(typing, "get_type_hints", lambda one, **how: seen.append(one) or read(one, **how))  # type: ignore[func-returns-value]
+    app.workflow(name="generic")(work)
+    assert seen[0].__type_params__ == parameters
 
 
 def test_a_workflow_may_never_return() -> None:

@@ -103,8 +103,9 @@ def _hints(function: Callable[..., Any], where: str, skip: int) -> dict[str, Any
     given = list(inspect.signature(function).parameters)[:skip]
     try:
         kept = {name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name not in given}
-        # Read as the function's own: `get_type_hints` takes the globals of what is wrapped.
-        shown = types.SimpleNamespace(__annotations__=kept, __wrapped__=function)
+        # Read as the function's own: `get_type_hints` takes globals of what is wrapped, but no type parameters.
+        own = getattr(function, "__type_params__", ())
+        shown = types.SimpleNamespace(__annotations__=kept, __wrapped__=function, __type_params__=own)
         return typing.get_type_hints(shown, include_extras=True)
     except Exception as error:
         raise DefinitionError(
