@@ -85,6 +85,19 @@ def test_importing_it_opens_nothing_and_needs_no_driver() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("missing", "use", "says"),
+    [
+        ("opentelemetry", "telemetry.instrument(app)", "ConfigurationError: traces need OpenTelemetry: pip install"),
+        ("starlette", "import holdfast.web.server", "ModuleNotFoundError: serving needs starlette: pip install"),
+    ],
+)
+def test_a_missing_extra_is_named(missing: str, use: str, says: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None\nfrom holdfast import App, telemetry\napp = App('a')\n{use}"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert says in ran.stderr.splitlines()[-1]
+
+
 ERRORS = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception) and cls.__doc__]
 
 

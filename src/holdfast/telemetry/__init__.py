@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.app import App
+from holdfast.core.errors import ConfigurationError
 from holdfast.models.hooks import HookEvent
 from holdfast.models.webhook import sign, verify_signature
 
@@ -27,6 +28,11 @@ def instrument(
     app: App, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> None:
     """Send traces and metrics of this app by OpenTelemetry; without providers, to the global ones (extra `otel`)."""
-    from holdfast.telemetry.tracing import OpenTelemetry
+    try:
+        from holdfast.telemetry.tracing import OpenTelemetry
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "opentelemetry":
+            raise
+        raise ConfigurationError("traces need OpenTelemetry: pip install 'holdfast[otel]'") from error
 
     app.observe(OpenTelemetry(tracer_provider, meter_provider))

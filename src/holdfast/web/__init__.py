@@ -12,3 +12,13 @@ streams    live events, derived from the ledger
 metrics    Prometheus
 dashboard/ pages for people
 """
+
+from importlib.util import find_spec
+from typing import Final
+
+NEEDED: Final = ("starlette", "uvicorn", "jinja2", "prometheus_client")
+
+for _needed in NEEDED:
+    if find_spec(_needed) is None:
+        # An ImportError, so that programs that serve only where it is installed can tell.
+        raise ModuleNotFoundError(f"serving needs {_needed}: pip install 'holdfast[web]'", name=_needed)
