@@ -74,6 +74,13 @@ async def test_a_key_that_names_a_failed_run_leads_to_its_last_retry(shop: Shop,
     assert (await pages.get(f"/api/v1/executions/{last}")).json()["newest"] is None
 
 
+async def test_a_search_that_is_too_long_to_be_read_holds_nobody_up(shop: Shop, pages: httpx.AsyncClient) -> None:
+    """Its time grew with the square of its length, and any page of another site may send a browser here."""
+    text = await shown(pages, "/executions?q=" + "a" * 20_000)
+    assert "a search has at most 2000 characters" in text
+    assert "a" * 2_000 not in text
+
+
 async def test_what_is_too_much_to_count_is_shown_about(
     shop: Shop, pages: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from holdfast.views import dead_letters, finding, reading, shapes
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
+SEARCH_MAX_CHARS: Final = 2_000  # what `_ATTRIBUTE` takes grows with the square of a long word
 KINDS: Final = ("workflow", "task", "machine", "flow", "message", "batch", "chunk")
 # What people look for, as groups of statuses.
 GROUPS: Final[dict[str, tuple[Status, ...]]] = {
@@ -46,6 +47,9 @@ async def executions(page: Page) -> Response:
     found: list[shapes.Summary] = []
     cursor: str | None = None
     try:
+        if len(search) > SEARCH_MAX_CHARS:
+            search = ""
+            raise InvalidArgumentError(f"a search has at most {SEARCH_MAX_CHARS} characters: look for an id or a name")
         if search and not _ATTRIBUTE.search(search):
             views = await finding.meant(page.store, search, PAGE_SIZE)
             if len(views) == 1:
