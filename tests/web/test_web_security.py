@@ -15,7 +15,7 @@ from starlette.types import Message
 from tests.web.kit import ADMIN, OPERATE, READ, TOKENS, Shop, client
 
 from holdfast.core.status import Status
-from holdfast.web.guard import Guard
+from holdfast.web.guard import LOGIN_MAX_BYTES, Guard
 from holdfast.web.security import (
     CONTENT_SECURITY_POLICY,
     SESSION_SECONDS,
@@ -108,6 +108,17 @@ async def test_a_body_that_is_announced_as_too_large_is_not_waited_for(length: s
     scope = {"type": "http", "method": "POST", "path": "/act", "headers": headers, "scheme": "http"}
     await Guard(forms(Tokens()), Tokens())(scope, never, keep)
     assert sent[0]["status"] == 413
+
+
+async def test_strangers_send_a_small_form_to_sign_in(shop: Shop) -> None:
+    """It is read on the event loop: what reads four megabytes of `&` stops everything else for seconds."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    async with client(build(shop.app, tokens=TOKENS)) as stranger:
+        answer = await stranger.post("/login", content=b"&" * (LOGIN_MAX_BYTES + 1), headers=form)
+        assert answer.status_code == 413
+        there = "/executions?q=" + "a" * 2_000
+        entered = await stranger.post("/login", data={"token": READ, "next": there})
+    assert (entered.status_code, entered.headers["location"]) == (303, there)
 
 
 async def test_a_request_that_breaks_off_is_not_carried_out(shop: Shop) -> None:

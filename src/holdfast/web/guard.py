@@ -45,6 +45,7 @@ log = logging.getLogger("holdfast.web")
 
 BODY_MAX_BYTES: Final = 4 * 1024 * 1024
 LOGIN: Final = "/login"
+LOGIN_MAX_BYTES: Final = 64 * 1024  # of a form that strangers may send: what reads it takes a microsecond a byte
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FORM: Final = "application/x-www-form-urlencoded"
 _CSRF_NONCE: Final = re.compile(r"[0-9a-f]{32}")
@@ -130,6 +131,8 @@ class _Exchange:
 
     async def _read_body(self) -> bytes:
         most = self._guard._body_max_bytes
+        if self._scope["path"] == LOGIN:
+            most = min(most, LOGIN_MAX_BYTES)
         length = self._headers.get("content-length", "")
         if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > most):
             raise _too_large(most)
