@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.web.kit import ADMIN, OPERATE, READ, TOKENS, Shop, client
 
@@ -118,6 +120,14 @@ def test_bad_tokens_are_refused_without_being_shown(text: str) -> None:
         Tokens.parse(text)
     secret = text.partition(":")[2]
     assert not secret or secret not in str(refused.value)
+
+
+def test_a_file_without_a_token_opens_nothing(tmp_path: Path) -> None:
+    """On loopback no token means that everything is open, also to who comes through a proxy on this machine."""
+    file = tmp_path / "tokens"
+    file.write_text("# admin:abcdefghijklmnopqrst\n")
+    with pytest.raises(ConfigurationError, match="holds no token"):
+        Tokens.from_file(file)
 
 
 def test_tokens_are_kept_as_hashes_only() -> None:

@@ -111,9 +111,12 @@ class Tokens:
     @classmethod
     def from_file(cls, path: str | Path) -> Tokens:
         try:
-            return cls.parse(Path(path).read_text(encoding="utf-8"))
+            found = cls.parse(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"the file of tokens {path} cannot be read: {type(error).__name__}") from None
+        if not len(found):  # a secret that was not mounted must not open everything to everybody
+            raise ConfigurationError(f"the file of tokens {path} holds no token: write one a line, such as admin:...")
+        return found
 
     def __or__(self, other: Tokens) -> Tokens:
         both = Tokens()
