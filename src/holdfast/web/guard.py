@@ -170,7 +170,7 @@ class _Exchange:
     async def _answer(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._began = True
-            headers = message.setdefault("headers", [])
+            headers = message["headers"] = [_without_host(*line) for line in message.get("headers", [])]
             present = {name.lower() for name, _ in headers}
             added = {**HEADERS, "x-request-id": self.request_id}
             if not any(name == b"cache-control" for name in present):
@@ -223,6 +223,13 @@ def http_problem(error: HTTPException) -> Problem:
 
 def _too_large(most: int) -> Problem:
     return Problem(413, "too-large", f"the body is over the limit of {most} bytes")
+
+
+def _without_host(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A path to go on to, where Starlette (of one slash too many) names a host: behind TLS it would lead out of it."""
+    if name.lower() == b"location" and value.startswith((b"http://", b"https://")):
+        return name, b"/" + value.split(b"/", 2)[2].partition(b"/")[2].lstrip(b"/")
+    return name, value
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

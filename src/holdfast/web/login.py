@@ -55,7 +55,7 @@ def routes(tokens: Tokens) -> list[Route]:
             max_age=SESSION_SECONDS,
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",
+            secure=_is_secure(request),
         )
         return response
 
@@ -69,6 +69,11 @@ def routes(tokens: Tokens) -> list[Route]:
         Route("/login", enter, methods=["POST"]),
         Route("/logout", leave, methods=["POST"]),
     ]
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, to us or to a proxy: of one on another machine only `Origin` tells it."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
 def _page(there: str, error: str, status: int = 200) -> Response:
