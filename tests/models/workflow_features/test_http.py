@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Context, RetryPolicy, TaskFailed
+from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.errors import InvalidArgumentError
 from tests.models.workflow.kit import Rig
 
@@ -95,6 +97,34 @@ async def test_what_stays_broken_fails_the_call(rig: Rig, server: Server) -> Non
         return failures
 
     assert await rig.result(await ask.start()) == ["HttpLaterError", "ConnectError"]
+
+
+async def test_an_answer_that_is_too_large_to_record_is_not_read_to_its_end(rig: Rig) -> None:
+    """One of gigabytes, or a small one that unpacks to them, would take the worker's memory and time with it."""
+    asked: list[str] = []
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 200 X\r\ncontent-length: 10000000000\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(20):
+                writer.write(b"x" * DEFAULT_MAX_BYTES)
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(pour, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+        @rig.app.workflow
+        async def ask(ctx: Context) -> str:
+            try:
+                await ctx.http("GET", url)
+            except TaskFailed as error:
+                return str(error)
+            return "read"
+
+        assert "PayloadTooLargeError: the answer to GET" in await rig.result(await ask.start())
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

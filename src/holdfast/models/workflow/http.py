@@ -6,7 +6,7 @@ It is a task of Holdfast's own: inline, with retries and a timeout. Connections 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.core.codec import annotation_of, codec_for
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import ConfigurationError, HoldfastError, InvalidArgumentError
+from holdfast.core.errors import ConfigurationError, HoldfastError, InvalidArgumentError, PayloadTooLargeError
 from holdfast.core.journal.events import InvokeKind
 from holdfast.core.retry import RetryPolicy
 from holdfast.models.workflow.current import current
@@ -25,6 +25,7 @@ T = TypeVar("T")
 LATER: Final = frozenset({408, 425, 429})
 REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 TIMEOUT_SECONDS: Final = 30.0
+CHARACTER_MAX_BYTES: Final = 4  # in any encoding: an answer of more bytes has more characters than the limit has bytes
 IDEMPOTENCY_HEADER: Final = "Idempotency-Key"
 
 
@@ -56,18 +57,33 @@ class HttpLaterError(HoldfastError):
     """The other side asked to be tried again later, or is broken."""
 
 
-async def send(request: HttpRequest) -> HttpResponse:
-    """One attempt."""
-    httpx = _httpx()
-    headers = dict(request.headers)
-    if request.method not in REPEATABLE and not any(name.lower() == IDEMPOTENCY_HEADER.lower() for name in headers):
-        headers[IDEMPOTENCY_HEADER] = current().idempotency_key  # the same in every attempt
-    content = None if request.body is None else request.body.encode()
-    async with httpx.AsyncClient(timeout=None, follow_redirects=True) as client:
-        answer = await client.request(request.method, request.url, headers=headers, content=content)
-    if answer.status_code in LATER or answer.status_code >= 500:
-        raise HttpLaterError(f"{request.method} {request.url} was answered with {answer.status_code}")
-    return HttpResponse(answer.status_code, dict(answer.headers), answer.text)
+def sender(payload_limit: int) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
+    """What makes one attempt. What cannot be recorded is not read to its end either: it may have none, or be a bomb."""
+
+    async def send(request: HttpRequest) -> HttpResponse:
+        httpx = _httpx()
+        headers = dict(request.headers)
+        if request.method not in REPEATABLE and not any(name.lower() == IDEMPOTENCY_HEADER.lower() for name in headers):
+            headers[IDEMPOTENCY_HEADER] = current().idempotency_key  # the same in every attempt
+        content = None if request.body is None else request.body.encode()
+        async with (
+            httpx.AsyncClient(timeout=None, follow_redirects=True) as client,
+            client.stream(request.method, request.url, headers=headers, content=content) as answer,
+        ):
+            if answer.status_code in LATER or answer.status_code >= 500:
+                raise HttpLaterError(f"{request.method} {request.url} was answered with {answer.status_code}")
+            body = bytearray()
+            async for part in answer.aiter_bytes():
+                body += part
+                if len(body) > CHARACTER_MAX_BYTES * payload_limit:
+                    raise PayloadTooLargeError(
+                        f"the answer to {request.method} {request.url} is over the limit of {payload_limit} bytes: "
+                        "fetch it in a task that keeps it elsewhere, or raise payload_limit= of the App"
+                    )
+            text = body.decode(answer.encoding or "utf-8", "replace")
+        return HttpResponse(answer.status_code, dict(answer.headers), text)
+
+    return send
 
 
 class HttpTask(Task[[HttpRequest], HttpResponse]):
@@ -101,7 +117,7 @@ def http_task(retry: RetryPolicy | None, timeout: Duration | None, payload_limit
 @lru_cache(maxsize=256)
 def _http_task(retry: RetryPolicy, timeout_seconds: float, payload_limit: int) -> HttpTask:
     return HttpTask(
-        send,
+        sender(payload_limit),
         name="http",
         make_starter=_cannot_start,
         payload_limit=payload_limit,
