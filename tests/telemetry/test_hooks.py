@@ -285,3 +285,14 @@ def test_an_old_signature_is_refused() -> None:
     assert not verify_signature("shh", b"{}", signature, now=2_000)
     for wrong in ("", "t=,v1=", "t=x,v1=y", "v1=abc", "t=1000"):
         assert not verify_signature("shh", b"{}", wrong, now=1_000)
+
+
+def test_an_empty_secret_signs_and_proves_nothing() -> None:
+    """A variable that is not set: whoever reads this signs as well as we do."""
+    for use in (
+        lambda: webhook("https://example.org", ("failed",), "", None),
+        lambda: sign("", b"{}", 1_000),
+        lambda: verify_signature("", b"{}", "t=1000,v1=whatever", now=1_000),
+    ):
+        with pytest.raises(InvalidArgumentError, match="secret of a webhook is empty"):
+            use()

@@ -42,6 +42,8 @@ _opener: Final = urllib.request.build_opener(_NoRedirects)
 def webhook(url: str, events: Sequence[Occasion], secret: str | None, name: str | None) -> Hook:
     check_occasions(events)
     parts = _checked(url)
+    if secret is not None:
+        _check_secret(secret)
     chosen = name or f"webhook:{parts.hostname}:{hashlib.sha256(url.encode()).hexdigest()[:12]}"
 
     async def deliver(event: HookEvent) -> None:
@@ -64,6 +66,12 @@ def _checked(url: str) -> SplitResult:
     if not url.isascii() or not url.isprintable() or " " in url:
         raise InvalidArgumentError("the URL of a webhook has spaces or other characters that must be percent-encoded")
     return parts
+
+
+def _check_secret(secret: str) -> None:
+    """An empty one, such as a variable that is not set, signs nothing: anybody makes the same signature."""
+    if not secret:
+        raise InvalidArgumentError("the secret of a webhook is empty: set it, or leave it out to sign nothing")
 
 
 def _post(url: str, host: str, secret: str | None, event: HookEvent) -> None:
@@ -92,12 +100,14 @@ def _post(url: str, host: str, secret: str | None, event: HookEvent) -> None:
 
 def sign(secret: str, body: bytes, seconds: int) -> str:
     """The value of `Holdfast-Signature`."""
+    _check_secret(secret)
     digest = hmac.new(secret.encode(), f"{seconds}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={seconds},v1={digest}"
 
 
 def verify_signature(secret: str, body: bytes, signature: str, *, now: float | None = None) -> bool:
     """For whoever receives: whether the body was signed with this secret, not longer ago than five minutes."""
+    _check_secret(secret)
     parts = dict(part.partition("=")[::2] for part in signature.split(","))
     seconds = parts.get("t", "")
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 16):
