@@ -73,6 +73,8 @@ def test_cancel_ends_what_nobody_works_on(holdfast: Call, orders: Shop) -> None:
     assert (ran.code, ran.out) == (0, f"Order/{waiting[:8]} is cancelled\n")
     shown = orders.show(waiting)
     assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "ordered twice")
+    (line,) = (line for line in holdfast("show", waiting).out.splitlines() if line.startswith("cancel reason"))
+    assert line.split(maxsplit=2)[2] == "ordered twice"
 
 
 def test_cancel_leaves_children_alone_unless_it_cascades(holdfast: Call, orders: Shop) -> None:

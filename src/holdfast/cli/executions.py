@@ -189,6 +189,7 @@ def _facts(view: ExecutionView, last: ExecutionView | None) -> list[tuple[str, V
         (_HOW[view.status is Status.FAILED], went_on),
         ("paused", "yes" if view.paused else None),
         ("cancel requested", "yes" if view.cancel_requested and not view.status.is_terminal else None),
+        ("cancel reason", view.cancel_reason),
         ("step", shapes.step_of(view) or None),
         ("attempt", view.attempt or None),
         ("crashes", view.crashes or None),
