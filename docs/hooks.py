@@ -1,11 +1,13 @@
 """What the site takes from the program itself: the public names, the errors and the commands.
 
-A page asks for it with a line of its own: `<!-- holdfast: names -->`, `errors` or `commands`.
+A page asks for it with a line of its own: `<!-- holdfast: names -->`, `errors` or `commands`. The rules that docstrings
+cite by number are for who changes the code, and are left out.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import click
@@ -94,3 +96,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         if line in markdown:
             markdown = markdown.replace(line, make())
     return markdown
+
+
+_CITED = re.compile(r"\s*\((?:(?:rulings? [A-Z]\d+|Rule [A-Z]|JS-\d+)(?:, )?)+\)")
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """MkDocs calls it with each page as it is shown."""
+    return _CITED.sub("", html)

@@ -52,6 +52,11 @@ def test_the_reference_has_every_command_and_error(site: Path, hooks: ModuleType
     assert [error.__name__ for error in hooks.error_classes() if f"<code>{error.__name__}</code>" not in errors] == []
 
 
+def test_the_reference_cites_no_rules_that_readers_do_not_have(site: Path) -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html"))
+    assert re.findall(r"\bruling [A-Z]\d|\bJS-\d|\bRule [A-Z]\b", pages) == []
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("nav:")[-1]
     pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
