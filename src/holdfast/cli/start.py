@@ -47,8 +47,9 @@ def start_command(
     timeout: str | None,
     **given: Any,
 ) -> int:
-    """Start what a worker of this ledger has code for: a workflow or task with an object of its arguments, a machine
-    with its state, as in `holdfast start checkout '{"order": 17}'`. `-` reads the JSON from standard input.
+    """Start what a worker of this ledger has code for: a workflow, a task or a flow with an object of its arguments, a
+    machine with its state, a batch with its items, as in `holdfast start checkout '{"order": 17}'` or
+    `holdfast start resize '{"items": [1, 2]}'`. `-` reads the JSON from standard input.
     """
     options = {name: found for name, found in given.items() if found is not None}
     options |= {"attributes": parse_attributes(attributes)} if attributes else {}

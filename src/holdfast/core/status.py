@@ -18,9 +18,9 @@ class Status(StrEnum):
     EXECUTING = "executing"  # leased: `locked_by` and `lease_epoch` say to whom
     AWAITING_SIGNAL = "awaiting_signal"  # parked until a signal of `awaits` arrives, or `wake_at`
     AWAITING_CHILDREN = "awaiting_children"  # parked on the barrier of its children, or until `wake_at`
-    AWAITING_PROMISE = "awaiting_promise"  # a workflow, blocked on calls or timers
+    AWAITING_PROMISE = "awaiting_promise"  # a workflow, blocked on calls, timers or signals; a batch, on its chunks
     STRANDED = "stranded"  # no code at hand can go on with it: loud, and resumable
-    DELEGATED = "delegated"  # its work is in messages or chunks; never leased itself
+    DELEGATED = "delegated"  # a job of a flow: its work is in messages; never leased itself
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"

@@ -94,7 +94,9 @@ class StartRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What to start, with what, and how."""
 
     name: Annotated[Text, Meta(description="Of a definition that workers have registered")]
-    input: Annotated[Any, Meta(description="An object of a function's arguments by name; a machine's state")] = None
+    input: Annotated[
+        Any, Meta(description="An object of arguments by name; a machine's state; the `items` of a batch")
+    ] = None
     key: Annotated[Text | None, Meta(description="The same name and key is the same execution, for ever")] = None
     queue: QueueName | None = None
     priority: Priority | None = None
