@@ -59,11 +59,53 @@ assert os.waitpid(pid, 0)[1] == 0
 """
 
 
-async def test_nothing_that_a_forked_process_commits_is_lost_or_unheard(path: Path) -> None:
-    """SQLite let the parent delete the log that the child went on writing to."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, str(path)]
+IN_THE_MIDDLE = """
+import asyncio, os, sys, threading
+from holdfast.core.errors import ConfigurationError
+from holdfast.store.sqlite import SqliteStore, forks
+
+forks.WAIT_SECONDS = 0.0
+begun, go_on = threading.Event(), threading.Event()
+
+def use(_):
+    begun.set()
+    go_on.wait(20)
+
+async def parent():
+    store = SqliteStore(sys.argv[1])
+    await store.open()
+    using = asyncio.ensure_future(store._read(use))
+    await asyncio.to_thread(begun.wait, 20)
+    pid = os.fork()
+    if not pid:
+        try:
+            asyncio.run(SqliteStore(sys.argv[1]).open())
+        except ConfigurationError as error:
+            os._exit(7 if "was forked while its parent" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    go_on.set()
+    await using
+    await store.close()
+
+asyncio.run(parent())
+"""
+
+
+async def _run(program: str, path: Path) -> None:
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, str(path)]
     ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+async def test_a_process_that_was_forked_in_the_middle_of_something_is_refused_the_file(path: Path) -> None:
+    """It would wait for a lock of its parent's that it takes for its own, or write to a log that its parent deletes."""
+    await _run(IN_THE_MIDDLE, path)
+
+
+async def test_nothing_that_a_forked_process_commits_is_lost_or_unheard(path: Path) -> None:
+    """SQLite let the parent delete the log that the child went on writing to."""
+    await _run(PROGRAM, path)
     store = SqliteStore(path)
     await store.open()
     written = ["before", "in the child", "in the parent", "in the child, once the parent has closed it"]

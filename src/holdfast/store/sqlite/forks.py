@@ -2,7 +2,7 @@
 
 SQLite keeps account of the locks of a process in its memory. A child takes that account for its own, without having a
 single one of the locks: whatever it opened on the same file would be written to a log that its parent deletes when it
-closes the file as the last, and be lost.
+closes the file as the last, and be lost. So a child does without a file that could not be closed in time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
+
+from holdfast.core.errors import ConfigurationError
 
 WAIT_SECONDS: Final = 1.0  # for what is under way; a fork inside a transaction of user code would wait for itself
 
@@ -28,14 +31,24 @@ class Holder(Protocol):
         """In the child, instead of `resume`."""
 
 
-_holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+_holders: weakref.WeakKeyDictionary[Holder, str] = weakref.WeakKeyDictionary()  # with the file of each
 _paused: list[Holder] = []
+_left_open: set[str] = set()  # in a child: the files that its parent was in the middle of using
 _guard = threading.Lock()
 
 
-def close_at_fork(holder: Holder) -> None:
+def close_at_fork(holder: Holder, path: Path) -> None:
     with _guard:
-        _holders.add(holder)
+        _holders[holder] = os.path.realpath(path)
+
+
+def require_closed_at_fork(path: Path) -> None:
+    if os.path.realpath(path) in _left_open:
+        raise ConfigurationError(
+            f"this process was forked while its parent was in a transaction or a long read of {path}, and SQLite would "
+            "take what is open there for its own: start it with multiprocessing's 'spawn', or leave the ledger to its "
+            "parent"
+        )
 
 
 def _before() -> None:
@@ -52,6 +65,7 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
+    _left_open.update(file for holder, file in _holders.items() if holder not in _paused)
     for holder in _paused:
         holder.leave_to_parent()
     _paused.clear()

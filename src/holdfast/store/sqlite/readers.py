@@ -56,7 +56,7 @@ class Readers:
         self._here = _Reader(path, busy_seconds)
         self._all = [self._here]
         self._here.opened()
-        close_at_fork(self)
+        close_at_fork(self, path)
 
     def run_now(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read on the calling thread; for one statement about one row."""

@@ -48,6 +48,7 @@ from holdfast.store.sqlite import (
 )
 from holdfast.store.sqlite.connection import BUSY_SECONDS, check_library
 from holdfast.store.sqlite.flowing import Flowing
+from holdfast.store.sqlite.forks import require_closed_at_fork
 from holdfast.store.sqlite.migrate import migrate
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.wake import Announcer, SqliteEar, drop_deaf_ears
@@ -135,6 +136,7 @@ class SqliteStore(Flowing):
         if self._writer is not None:
             return
         check_library()
+        require_closed_at_fork(self._path)
         if not is_nested(self._file):  # else it is open already, and was migrated
             # In a thread: it may have to wait for another process that does the same.
             await in_own_thread(migrate, self._path, self._clock, self._busy_seconds)

@@ -108,7 +108,7 @@ class Writer:
             self._lock.close()
             raise
         self._file = LedgerFile(path)
-        close_at_fork(self)
+        close_at_fork(self, path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sqlite-writer")
 
     @property
