@@ -74,22 +74,30 @@ def test_it_works_serves_and_starts_again_when_the_code_changes(tmp_path: Path) 
         process.stdout.close()
 
 
+def _tell_again(reloader: Reloader, said: IO[bytes]) -> None:
+    said.readline()
+    reloader._stop(signal.SIGINT, None)
+
+
 @pytest.mark.parametrize("told_again", [False, True])
 def test_what_does_not_stop_is_told_again_and_killed_in_the_end(tmp_path: Path, told_again: bool) -> None:
     """A body that never awaits hears no signal: neither a change of its code nor Ctrl-C ever came through."""
     reloader = Reloader([], tmp_path, print, patience_seconds=60.0 if told_again else 0.0)
     deaf = (
-        "import os, signal\n"
-        "signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, lambda *_: os._exit(7)))\n"
+        "import os, signal, time\n"
+        "def hear(*_):\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n"
+        "    print('told once', flush=True)\n"
+        "signal.signal(signal.SIGTERM, hear)\n"
         "print('deaf', flush=True)\n"
-        "while True: signal.pause()\n"
+        "while True: time.sleep(0.02)\n"  # not `signal.pause`: one that comes just before it would not wake it
     )
     child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
     with child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"deaf\n"
         if told_again:
-            threading.Timer(0.1, reloader._stop, (signal.SIGINT, None)).start()
+            threading.Thread(target=_tell_again, args=(reloader, child.stdout)).start()
         reloader.end(child)
     assert child.returncode == (7 if told_again else -signal.SIGKILL)
 
