@@ -346,9 +346,10 @@ async def test_what_today_s_code_cannot_read_is_stranded_and_nothing_is_lost(
         await wrong.run()
     finally:
         await wrong.close()
-    with pytest.raises(ExecutionStrandedError, match=message):
+    with pytest.raises(ExecutionStrandedError, match=message) as caught:
         await handle.result()
-    assert f"{handle.label} is stranded: " in caplog.text
+    assert str(caught.value).count("is stranded") == 1, "and what to do is said once"
+    assert f"{handle.label} is stranded; deploy code that can read it" in caplog.text
     assert await rig.run() == 0
     await handle.resume()
     await rig.run()

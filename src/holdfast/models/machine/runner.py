@@ -185,8 +185,7 @@ class MachineRunner:
 
     async def _strand(self, claim: ExecutionClaim, engine: Engine, error: HoldfastError) -> None:
         label = PromiseId.from_bytes(claim.promise).label(claim.name)
-        log.error("%s is stranded: %s", label, error)
-        error.add_note(f"{label} is stranded; deploy code that can read it, then resume it")
+        log.error("%s is stranded; deploy code that can read it, then resume it: %s", label, error)
         record = encode_error(error, kind="internal")
         advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt + 1, progress=False, error=record)
         await engine.commit(claim, advance)
