@@ -19,7 +19,7 @@ from holdfast.core.errors import (
     NotFoundError,
     SignalRefusedError,
 )
-from holdfast.core.identity import IdQuery, PromiseId, resolve
+from holdfast.core.identity import IdQuery, PromiseId, origin_bytes, resolve
 from holdfast.core.journal.events import Event
 from holdfast.core.journal.local_ids import events_of
 from holdfast.core.searchable import is_text
@@ -114,6 +114,8 @@ class Handle(Generic[ResultT]):
         promise = (await self.resolve()).to_bytes()
         store = await self._connection.store()
         view = await store.get(promise)
+        if view is not None and view.successor is not None and (first := origin_bytes(promise)) != promise:
+            view = await store.get(first) or view  # it names the newest; those between name the next
         while view is not None and view.successor is not None:
             promise = view.successor
             view = await store.get(promise)

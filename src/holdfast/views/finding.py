@@ -10,7 +10,7 @@ An id is a hash of name and key, so a key is found without an index: the ledger 
 from __future__ import annotations
 
 from holdfast.core.errors import AmbiguousIdError, InvalidArgumentError, NotFoundError
-from holdfast.core.identity import KEY_MAX_CHARS, PREFIX_MIN_HEX, ROOT_BYTES, IdQuery, PromiseId, resolve
+from holdfast.core.identity import KEY_MAX_CHARS, PREFIX_MIN_HEX, ROOT_BYTES, IdQuery, PromiseId, origin_bytes, resolve
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionView
 
@@ -55,6 +55,8 @@ async def meant(store: Store, text: str, limit: int = 6) -> list[ExecutionView]:
 async def newest(store: Store, view: ExecutionView) -> ExecutionView | None:
     """The last of the runs that went on in its place; None where it is the last itself."""
     found, last = view, None
+    if view.successor is not None and (first := origin_bytes(view.promise)) != view.promise:
+        found = await store.get(first) or view  # it names the newest; those between name the next
     while found.successor is not None and (following := await store.get(found.successor)) is not None:
         found = last = following
     return last

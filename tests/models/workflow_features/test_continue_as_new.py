@@ -9,7 +9,8 @@ import pytest
 from holdfast import Context, Status, Unique
 from holdfast.core.errors import UniqueConflictError
 from holdfast.core.identity import PromiseId
-from holdfast.store.values import ExecutionFilter
+from holdfast.store.values import ExecutionFilter, ExecutionView
+from holdfast.views.finding import newest
 from tests.models.workflow.kit import Rig
 
 
@@ -28,6 +29,34 @@ async def test_the_result_is_that_of_the_last_run(rig: Rig) -> None:
     assert first.successor == views[0].promise  # the first names the newest, the others the next
     assert {view.idempotency_key for view in views} == {"k"}
     assert await rig.app.handle(count.name, key="k").newest() == PromiseId.from_bytes(views[0].promise)
+
+
+async def test_the_newest_of_many_runs_is_found_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From any of them: a run that goes on every minute has had half a million turns in a year."""
+
+    @rig.app.workflow
+    async def count(ctx: Context, number: int) -> int:
+        if number < 9:
+            ctx.continue_as_new(number + 1)
+        return number
+
+    await count.start(0)
+    await rig.run()
+    views = (await rig.stores.store.browse(ExecutionFilter(), 20)).items
+    store, asked = await rig.app.store(), 0
+    get = store.get
+
+    async def counted(promise: bytes) -> ExecutionView | None:
+        nonlocal asked
+        asked += 1
+        return await get(promise)
+
+    monkeypatch.setattr(store, "get", counted)
+    for view in views:
+        assert (await rig.app.handle(PromiseId.from_bytes(view.promise)).newest()).to_bytes() == views[0].promise
+        last = await newest(store, view)
+        assert (views[0] if last is None else last).promise == views[0].promise
+    assert asked <= 5 * len(views)
 
 
 async def test_a_waiter_of_this_process_follows(rig: Rig) -> None:
