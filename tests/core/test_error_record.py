@@ -66,6 +66,10 @@ class PickyError(OSError):
         super().__setattr__(name, value)
 
 
+class LateError(ValueError, TimeoutError):
+    """Of two built-in types, the second of which is an OSError and laid out otherwise."""
+
+
 class VeiledError(Exception):
     args = property(lambda self: 1 / 0)
 
@@ -105,7 +109,13 @@ def test_the_kind_is_recorded_ruling_b4() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [DeclinedError(7, card="visa"), DetailedError("dull", 3), ValueError("a", 1, [2, {"b": None}])]
+    "error",
+    [
+        DeclinedError(7, card="visa"),
+        DetailedError("dull", 3),
+        LateError("too late"),
+        ValueError("a", 1, [2, {"b": None}]),
+    ],
 )
 def test_a_registered_type_is_rebuilt_with_arguments_and_fields_ruling_b11(error: Exception) -> None:
     rebuilt = rebuild_error(decode_error(encode_error(error)), type(error))

@@ -99,7 +99,9 @@ def rebuild_error(record: ErrorRecord, cls: type[E]) -> E:
     It calls no `__new__`, `__init__` or `__setattr__` of the user's, whose parameters need not be the arguments that
     were kept. TypeError or ValueError where the type cannot be made of what is kept, as a group of exceptions.
     """
-    built_in: Any = next(base for base in cls.__mro__ if not base.__flags__ & _MADE_IN_PYTHON)
+    built_in: Any = cls
+    while built_in.__flags__ & _MADE_IN_PYTHON:
+        built_in = built_in.__base__  # of several bases the one that it is laid out as: no other may make it
     error: E = built_in.__new__(cls, *record.args)
     with contextlib.suppress(Exception):  # an argument that was kept as its repr is of another type
         built_in.__init__(error, *record.args)  # where the number of an OSError is taken from
