@@ -42,7 +42,7 @@ def forms(tokens: Tokens) -> Starlette:
         return PlainTextResponse(str((await request.form())["what"]))
 
     built = Starlette(routes=[Route("/page", page), Route("/act", act, methods=["POST"])])
-    built.add_middleware(Guard, tokens)
+    built.add_middleware(Guard, tokens=tokens)
     return built
 
 
@@ -106,7 +106,7 @@ async def test_a_body_that_is_announced_as_too_large_is_not_waited_for(length: s
 
     headers = [(b"host", b"localhost"), (b"content-length", length.encode())]
     scope = {"type": "http", "method": "POST", "path": "/act", "headers": headers, "scheme": "http"}
-    await Guard(forms(Tokens()), Tokens())(scope, never, keep)
+    await Guard(forms(Tokens()), tokens=Tokens())(scope, never, keep)
     assert sent[0]["status"] == 413
 
 
@@ -300,3 +300,9 @@ async def test_every_answer_has_the_headers(shop: Shop) -> None:
 )
 def test_an_origin_is_the_same_by_name_and_port(origin: str, host: str, is_same: bool) -> None:
     assert is_same_origin(origin, "http", host) is is_same
+
+
+def test_every_starlette_that_we_allow_can_make_the_guard() -> None:
+    """Of 0.40 a middleware gets its application by name, so that it can take nothing else by position."""
+    (given,) = build("never.db").user_middleware
+    assert not given.args

@@ -54,7 +54,8 @@ _CSRF_NONCE: Final = re.compile(r"[0-9a-f]{32}")
 class Guard:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, *, body_max_bytes: int = BODY_MAX_BYTES) -> None:
+    def __init__(self, app: ASGIApp, *, tokens: Tokens, body_max_bytes: int = BODY_MAX_BYTES) -> None:
+        # By name alone: Starlette 0.40 gives a middleware its application by name, after all that has none.
         self._app = app
         self._tokens = tokens
         self._body_max_bytes = body_max_bytes

@@ -84,7 +84,7 @@ def build(
     built = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Guard, known, body_max_bytes=body_max_bytes)],
+        middleware=[Middleware(Guard, tokens=known, body_max_bytes=body_max_bytes)],
         exception_handlers={HTTPException: _raise_http, HoldfastError: _raise},
     )
     built.state.streams = live
