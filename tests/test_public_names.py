@@ -7,12 +7,16 @@ import inspect
 import pickle
 import subprocess
 import sys
+from typing import get_type_hints
 
 import pytest
 
 import holdfast
 from holdfast.core import errors
 from holdfast.core.error_record import ErrorRecord
+from holdfast.engine.settings import WorkerOptions, WorkerSettings
+from holdfast.models.options import Options, StartOptions
+from holdfast.models.schedule import ScheduleSettings, make_spec
 
 APP = ["App", "Collision", "Handle", "HoldfastError", "PromiseId", "RetryPolicy", "Status", "Unique", "resource"]
 MACHINES = [
@@ -83,6 +87,16 @@ def test_importing_it_opens_nothing_and_needs_no_driver() -> None:
     """PostgreSQL's driver is an extra: it is imported with the first URL that asks for it."""
     program = "import sys, holdfast; holdfast.App('a', store='never.db'); sys.exit('asyncpg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_keywords_that_type_checkers_see_are_those_that_there_are() -> None:
+    assert get_type_hints(StartOptions) == get_type_hints(Options)
+    settings = get_type_hints(WorkerSettings)
+    assert get_type_hints(WorkerOptions) | {name: settings[name] for name in ("queues", "concurrency")} == settings
+    assert get_type_hints(ScheduleSettings).keys() == inspect.signature(make_spec).parameters.keys() - {
+        "cron",
+        "definition",
+    }
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.durations import Duration, seconds
@@ -17,7 +17,7 @@ from holdfast.core.identity import IdQuery, PromiseId, check_name
 from holdfast.core.status import Status
 from holdfast.declaring import Declarations
 from holdfast.engine.runner import Runner
-from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.settings import WorkerOptions, WorkerSettings
 from holdfast.engine.upkeep import StrandedSweep
 from holdfast.engine.worker import Worker
 from holdfast.models.batch.chunk_runner import ChunkRunner
@@ -37,7 +37,7 @@ from holdfast.models.hooks import HookRunner
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
-from holdfast.models.options import Options, check_limits, check_queue
+from holdfast.models.options import Options, StartOptions, check_limits, check_queue
 from holdfast.models.schedule import Scheduler, Schedules
 from holdfast.models.workflow.check import Checked, check_runs
 from holdfast.models.workflow.definition import Workflow
@@ -122,14 +122,16 @@ class App(Declarations):
         """
         return await gather_results(self._connection, handles, timeout=timeout, return_exceptions=return_exceptions)
 
-    async def start_by_name(self, name: str, value: Any = None, /, **options: Any) -> Handle[Any]:
+    async def start_by_name(self, name: str, value: Any = None, /, **options: Unpack[StartOptions]) -> Handle[Any]:
         """Start what workers of this ledger have code for, and this process need not: with a mapping of its arguments.
 
         A machine takes its state. The newest version is started. Options as in `.options(...)`.
         """
         return (await self._start_or_find(name, value, **options))[0]
 
-    async def _start_or_find(self, name: str, value: Any = None, /, **options: Any) -> tuple[Handle[Any], bool]:
+    async def _start_or_find(
+        self, name: str, value: Any = None, /, **options: Unpack[StartOptions]
+    ) -> tuple[Handle[Any], bool]:
         """The same, and whether its key had started it before: the command line and the HTTP API tell."""
         starter = NamedStarter(self._connection, check_name(name), Options().updated(**options))
         return await starter.start_or_find({} if value is None else value)
@@ -195,7 +197,7 @@ class App(Declarations):
         *,
         queues: Sequence[str] | Mapping[str, int | None] = ("default",),
         concurrency: int = 100,
-        **settings: Any,
+        **settings: Unpack[WorkerOptions],
     ) -> AsyncIterator[Worker]:
         """Work on these queues while the block runs; leaving it drains. Settings: `engine.settings`."""
         worker = await self.make_worker(WorkerSettings(queues=queues, concurrency=concurrency, **settings))

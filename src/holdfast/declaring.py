@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import ConfigurationError
@@ -23,7 +23,7 @@ from holdfast.models.machine.definition import Machine, MachineDefinition
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options
-from holdfast.models.schedule import ScheduleSpec, check_args, definition_name, make_spec
+from holdfast.models.schedule import ScheduleSettings, ScheduleSpec, check_args, definition_name, make_spec
 from holdfast.models.webhook import webhook
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
@@ -272,7 +272,7 @@ class Declarations:
 
         return declare if function is None else declare(function)
 
-    def schedule(self, cron: str, *, name: str | None = None, **settings: Any) -> Callable[[L], L]:
+    def schedule(self, cron: str, *, name: str | None = None, **settings: Unpack[ScheduleSettings]) -> Callable[[L], L]:
         """Start a workflow, a task, a machine, a flow or a batch by a cron expression, such as "0 6 * * mon-fri".
 
         Its name is the definition's unless one is given. Settings: `timezone`, `args`, `queue`, `overlap`, `catch_up`,

@@ -18,7 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.core.durations import Duration
 from holdfast.core.error_record import ErrorRecord
@@ -38,6 +38,7 @@ from holdfast.models.gathering import gather_results
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.machine.start import MachineStarter
+from holdfast.models.options import StartOptions
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.divergence import refuse_in_body
 from holdfast.models.workflow.start import FunctionStarter
@@ -257,7 +258,7 @@ class SyncApp:
         bare = [item.handle if isinstance(item, SyncHandle) else item for item in handles]
         return self.run(gather_results(self._connection, bare, timeout=timeout, return_exceptions=return_exceptions))
 
-    def start_by_name(self, name: str, value: Any = None, /, **options: Any) -> SyncHandle[Any]:
+    def start_by_name(self, name: str, value: Any = None, /, **options: Unpack[StartOptions]) -> SyncHandle[Any]:
         return SyncHandle(self, self.run(self._start_by_name(name, value, **options)))
 
     def search(

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from holdfast import Handle
 from holdfast.core.status import Status
+from holdfast.models.options import StartOptions
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter, NewSignal
 from holdfast.testing.audit import all_views, audit
@@ -73,7 +74,7 @@ class Fleet:
 
 async def start_all(*, chains: int, trees: int, waiters: int) -> list[Any]:
     """So many of each; the waiters are returned, for they want a signal."""
-    by_number = {"key": lambda parcel: str(parcel.number)}
+    by_number: StartOptions = {"key": lambda parcel: str(parcel.number)}
     await Chain.options(**by_number).start_many([Parcel(n) for n in range(chains)])
     await Tree.options(**by_number).start_many([Parcel(n) for n in range(trees)])
     return list(await Waiter.options(**by_number).start_many([Parcel(n) for n in range(waiters)]))

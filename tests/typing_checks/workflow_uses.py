@@ -183,6 +183,10 @@ async def mistakes(ctx: Context) -> None:
     await app.run(child, "three")  # type: ignore[call-overload]
     app.task(effects="sometimes")  # type: ignore[call-overload]
     app.task(executor="cloud")  # type: ignore[call-overload]
+    checkout.options(ky="o-1")  # type: ignore[call-arg]
+    checkout.options(delay="soon")  # type: ignore[arg-type]
+    app.worker(lease=3)  # type: ignore[call-arg]
+    app.schedule("@daily", overlap="never")  # type: ignore[arg-type]
 
 
 @app.workflow  # type: ignore[arg-type]

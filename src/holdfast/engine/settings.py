@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, TypedDict
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.store.values import Retention
+
+
+class WorkerOptions(TypedDict, total=False):
+    """What `app.worker(...)` takes besides queues and concurrency; `WorkerSettings` says what each means."""
+
+    threads: int
+    lease_seconds: float
+    poll_seconds: float
+    drain_seconds: float
+    max_crashes: int
+    keep_steps: int
+    keep_seconds: float
+    flush_most: int
+    retention: Sequence[Retention]
+    retention_every_seconds: float
+    retention_batch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from holdfast.core.codec_hooks import ENCODER
 from holdfast.core.durations import Duration, seconds
@@ -24,6 +24,22 @@ CONCURRENCY_MOST = 2**31 - 1
 # A bucket that never fills, or fills at once, would be an error of every pick of its queue.
 RATE_LEAST, RATE_MOST, RATE_PERIOD_LEAST = 1e-6, 1e9, 0.001
 _STATUSES = frozenset(Status)
+
+
+class StartOptions(TypedDict, total=False):
+    """The keywords of `.options(...)`, for type checkers and editors; `Options` says what each means."""
+
+    key: str | Callable[[Any], str] | None
+    queue: str | None
+    priority: int | None
+    partition_key: str | None
+    delay: Duration
+    at: datetime | None
+    unique: Unique | None
+    attributes: Mapping[str, str | int | float | bool] | None
+    deadline: Duration | None
+    connection: Any
+    dedup_key: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypedDict, Unpack, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -85,6 +85,17 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
         return started, self.next_after(started[-1] if len(started) == STARTS_A_PASS else now)
 
 
+class ScheduleSettings(TypedDict, total=False):
+    """What a schedule takes besides its name, its time and what it starts; as `make_spec`."""
+
+    timezone: str
+    args: Any
+    queue: str | None
+    overlap: Overlap
+    catch_up: CatchUp
+    window: Duration
+
+
 def make_spec(
     cron: str,
     definition: str,
@@ -126,7 +137,7 @@ class Schedules:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def create(self, name: str, cron: str, definition: str | Any, **settings: Any) -> None:
+    async def create(self, name: str, cron: str, definition: str | Any, **settings: Unpack[ScheduleSettings]) -> None:
         """Create the schedule `name`, or change it. `definition` is what it starts, or the name of it.
 
         Settings: `timezone`, `args` (a mapping of arguments, a machine's state, `{"items": [...]}` of a batch),

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw, Struct
@@ -22,7 +22,7 @@ from holdfast.core.sequence import FailClass, RetryGuard
 from holdfast.core.sequence.columns import MAX_LEASE_MS
 from holdfast.core.sequence.states import MAX_ATTEMPTS
 from holdfast.models.batch.spec import CHUNK_ITEMS, WINDOW_BYTES, WINDOW_ITEMS
-from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
@@ -167,7 +167,7 @@ class Batch(Generic[T, R]):
 
     # ------------------------------------------------------------------ starting
 
-    def options(self, **options: Any) -> BatchStarter[T, R]:
+    def options(self, **options: Unpack[StartOptions]) -> BatchStarter[T, R]:
         """How to start it: `key`, `queue`, `priority`, `delay`, `at`, `unique`, `attributes`, `deadline`."""
         return self._make_starter(self).options(**options)
 

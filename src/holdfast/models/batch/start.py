@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, Unpack
 
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError
 from holdfast.core.identity import PromiseId
@@ -15,7 +15,7 @@ from holdfast.models.batch.feeding import Feeder
 from holdfast.models.batch.run import BatchRun
 from holdfast.models.batch.spec import JSON_SUFFIXES, BatchSpec, write_spec
 from holdfast.models.connection import Connection
-from holdfast.models.options import Options
+from holdfast.models.options import Options, StartOptions
 from holdfast.models.starting import Starting
 from holdfast.store.values import Inserted
 
@@ -30,7 +30,7 @@ class BatchStarter(Starting, Generic[T, R]):
         super().__init__(connection, batch.name, options)
         self._batch = batch
 
-    def options(self, **options: Any) -> BatchStarter[T, R]:
+    def options(self, **options: Unpack[StartOptions]) -> BatchStarter[T, R]:
         return BatchStarter(self._connection, self._batch, self._options.updated(**options))
 
     async def start(self, source: Iterable[T] | AsyncIterable[T] | os.PathLike[str]) -> BatchRun[R]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -25,7 +25,7 @@ from holdfast.models.flow.drawing import svg
 from holdfast.models.flow.graph import Graph, Node
 from holdfast.models.flow.making import ActivitySettings, check_condition, make_node
 from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS, Collision, Handle
-from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
@@ -343,7 +343,7 @@ class Flow:
 
     # ------------------------------------------------------------------ starting
 
-    def options(self, **options: Any) -> FlowStarter:
+    def options(self, **options: Unpack[StartOptions]) -> FlowStarter:
         """How to start it: `key`, `queue`, `priority`, `delay`, `at`, `unique`, `attributes`, `deadline`."""
         return self._make_starter(self).options(**options)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from holdfast.models.connection import Connection
 from holdfast.models.flow.flow import Flow
-from holdfast.models.options import Options
+from holdfast.models.options import Options, StartOptions
 from holdfast.models.workflow.start import FunctionStarter
 
 
@@ -18,5 +18,5 @@ class FlowStarter(FunctionStarter[..., Any]):
         self._flow = flow
         self._result = flow.result_annotation
 
-    def options(self, **options: Any) -> FlowStarter:
+    def options(self, **options: Unpack[StartOptions]) -> FlowStarter:
         return FlowStarter(self._connection, self._flow, self._options.updated(**options))

@@ -10,7 +10,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, Unpack, overload
 
 from holdfast.core.codec import Codec, codec_for
 from holdfast.core.durations import Duration, seconds
@@ -20,7 +20,7 @@ from holdfast.core.outcomes import Outcome, StepRef
 from holdfast.core.retry import RetryPolicy
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.context import MachineContext
-from holdfast.models.options import check_priority, check_queue
+from holdfast.models.options import StartOptions, check_priority, check_queue
 from holdfast.store.base import handler_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Machine(Generic[StateT]):
         )
 
     @classmethod
-    def options(cls, **options: Any) -> MachineStarter[StateT]:
+    def options(cls, **options: Unpack[StartOptions]) -> MachineStarter[StateT]:
         """How to start it: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, `attributes`."""
         return _definition_of(cls).starter().options(**options)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.durations import seconds
@@ -11,7 +11,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import KIND, MachineDefinition
-from holdfast.models.options import Options, unique_columns
+from holdfast.models.options import Options, StartOptions, unique_columns
 from holdfast.models.starting import Starting
 from holdfast.store.values import NewExecution
 
@@ -25,7 +25,7 @@ class MachineStarter(Starting, Generic[StateT]):
         super().__init__(connection, definition.name, options)
         self._definition = definition
 
-    def options(self, **options: Any) -> MachineStarter[StateT]:
+    def options(self, **options: Unpack[StartOptions]) -> MachineStarter[StateT]:
         return MachineStarter(self._connection, self._definition, self._options.updated(**options))
 
     async def start(self, state: StateT) -> Handle[Any]:

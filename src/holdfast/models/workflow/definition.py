@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
@@ -15,7 +15,7 @@ from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.models.handle import Collision, Handle
-from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.control_flow import CURRENT
@@ -95,7 +95,7 @@ class Workflow(Generic[P, R]):
         text = self.signature.encode(args, kwargs, self.payload_limit)
         return CallPromise(session, session.invoke(self, text), self)
 
-    def options(self, **options: Any) -> FunctionStarter[P, R]:
+    def options(self, **options: Unpack[StartOptions]) -> FunctionStarter[P, R]:
         """The same with options: `key`, `queue`, `priority`, `delay`, `at`, `deadline`, `attributes` and others."""
         return self._make_starter(self).options(**options)
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw
@@ -21,7 +21,7 @@ from holdfast.core.journal.events import InvokeKind, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
-from holdfast.models.options import Options, unique_columns
+from holdfast.models.options import Options, StartOptions, unique_columns
 from holdfast.models.starting import Starting
 from holdfast.models.workflow.callee import CallSettings, refuse_names
 from holdfast.models.workflow.control_flow import CURRENT
@@ -118,7 +118,7 @@ class FunctionStarter(Starting, Generic[P, R]):
         self._model: NewExecution | None = None  # a row that differs from every other one by its input alone
         self._callee: CallWithOptions | None = None
 
-    def options(self, **options: Any) -> FunctionStarter[P, R]:
+    def options(self, **options: Unpack[StartOptions]) -> FunctionStarter[P, R]:
         return FunctionStarter(self._connection, self._definition, self._options.updated(**options))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:

@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw
@@ -21,7 +21,7 @@ from holdfast.core.journal.quick import CallText
 from holdfast.core.retry import RetryPolicy
 from holdfast.engine.threads import contain
 from holdfast.models.handle import Collision, Handle
-from holdfast.models.options import Options, check_priority, check_queue
+from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.current import CURRENT_CALL, CurrentElsewhere, Facts
@@ -149,7 +149,7 @@ class Task(Generic[P, R]):
             return await self.fn(*args, **kwargs)  # type: ignore[no-any-return]
         return await asyncio.to_thread(contain, self.fn, *args, **kwargs)  # type: ignore[arg-type]
 
-    def options(self, **options: Any) -> FunctionStarter[P, R]:
+    def options(self, **options: Unpack[StartOptions]) -> FunctionStarter[P, R]:
         """How to start it alone: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, ..."""
         return self._make_starter(self).options(**options)
 
