@@ -241,7 +241,24 @@ class SyncApp:
         started = self.run(_starter(definition).start(*args, **kwargs))
         return SyncBatchRun(self, started) if isinstance(started, BatchRun) else SyncHandle(self, started)
 
-    def start_many(self, definition: Any, inputs: Iterable[Any], /) -> list[SyncHandle[Any] | Collision]:
+    @overload
+    def start_many(self, definition: type[Machine[StateT]], inputs: Iterable[StateT], /) -> list[SyncHandle[Any]]: ...
+    @overload
+    def start_many(
+        self, definition: MachineStarter[StateT], inputs: Iterable[StateT], /
+    ) -> list[SyncHandle[Any] | Collision]: ...
+    @overload
+    def start_many(
+        self, definition: Workflow[..., R] | Task[..., R], inputs: Iterable[Any], /
+    ) -> list[SyncHandle[R]]: ...
+    @overload
+    def start_many(
+        self, definition: FunctionStarter[..., R], inputs: Iterable[Any], /
+    ) -> list[SyncHandle[R] | Collision]: ...
+    @overload
+    def start_many(self, definition: Flow, inputs: Iterable[Any], /) -> list[SyncHandle[Any]]: ...
+    def start_many(self, definition: Any, inputs: Iterable[Any], /) -> Any:
+        """Start many in one commit. With a key or `unique` in `.options(...)`, a `Collision` says what was refused."""
         started = self.run(_starter(definition).start_many(inputs))
         return [item if isinstance(item, Collision) else SyncHandle(self, item) for item in started]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -109,7 +109,7 @@ async def renamed(worker: Worker) -> None:
     await worker._identity.settle()
 
 
-def handles(started: list[Handle[Any] | Collision]) -> list[Handle[Any]]:
+def handles(started: Sequence[Handle[Any] | Collision]) -> list[Handle[Any]]:
     """Of a `start_many` that must not collide."""
     assert not any(isinstance(item, Collision) for item in started)
     return cast("list[Handle[Any]]", started)

@@ -34,6 +34,7 @@ from holdfast import (
     step,
 )
 from holdfast.errors import ExecutionFailedError
+from holdfast.sync import SyncHandle
 
 app = App("orders", store="orders.db")
 
@@ -157,7 +158,13 @@ async def uses() -> None:
     assert_type(await handle.result(Order), Order)
     assert_type(ExecutionFailedError("it failed").record, ErrorRecord | None)
     assert_type(await checkout.options(key="o-1", delay=60).start(Order("1")), Handle[Receipt])
-    assert_type(await checkout.start_many([Order("1")]), list[Handle[Receipt] | Collision])
+    started = await checkout.start_many([Order("1")])
+    assert_type(started, list[Handle[Receipt]])
+    assert_type(await app.results(started), list[Receipt])
+    assert_type(await charge.start_many([Order("1")]), list[Handle[Receipt]])
+    assert_type(await checkout.options(queue="vip").start_many([Order("1")]), list[Handle[Receipt] | Collision])
+    assert_type(app.sync.results(app.sync.start_many(checkout, [Order("1")])), list[Receipt])
+    assert_type(app.sync.start_many(charge.options(priority=1), [Order("1")]), list[SyncHandle[Receipt] | Collision])
     assert_type(await app.results([handle]), list[Receipt])
     assert_type(await app.results([handle], return_exceptions=True), list[Receipt | HoldfastError])
     assert_type(await app.run(checkout, Order("1")), Receipt)

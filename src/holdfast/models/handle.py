@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from msgspec import Struct
 
@@ -327,3 +327,8 @@ def new_signal(target: bytes, name: str, payload: object, dedup_key: str | None,
     if dedup_key is not None and (not is_text(dedup_key) or not dedup_key or len(dedup_key) > DEDUP_KEY_MAX_CHARS):
         raise InvalidArgumentError(f"a dedup key has 1 to {DEDUP_KEY_MAX_CHARS} characters, not {dedup_key!r}")
     return NewSignal(target, name, codec_for(annotation_of(payload)).encode(payload, max_bytes=limit), dedup_key)
+
+
+def uncollided(started: list[Handle[T] | Collision]) -> list[Handle[T]]:
+    """Those of a start without options: with no key of any kind nothing can be in the way."""
+    return cast("list[Handle[T]]", started)

@@ -24,7 +24,7 @@ from holdfast.models.flow.diagram import mermaid
 from holdfast.models.flow.drawing import svg
 from holdfast.models.flow.graph import Graph, Node
 from holdfast.models.flow.making import ActivitySettings, check_condition, make_node
-from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS, Collision, Handle
+from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS, Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
@@ -351,9 +351,9 @@ class Flow:
         """Start a job. Done when the ledger has it."""
         return await self._make_starter(self).start(*args, **kwargs)
 
-    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[Any] | Collision]:
+    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[Any]]:
         """Start one job for each input, in one commit."""
-        return await self._make_starter(self).start_many(inputs)
+        return uncollided(await self._make_starter(self).start_many(inputs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
         session = CURRENT.session

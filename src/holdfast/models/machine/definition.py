@@ -18,7 +18,7 @@ from holdfast.core.errors import ConfigurationError, DefinitionError, OutcomeErr
 from holdfast.core.identity import check_name
 from holdfast.core.outcomes import Outcome, StepRef
 from holdfast.core.retry import RetryPolicy
-from holdfast.models.handle import Collision, Handle
+from holdfast.models.handle import Handle, uncollided
 from holdfast.models.machine.context import MachineContext
 from holdfast.models.options import StartOptions, check_priority, check_queue
 from holdfast.store.base import handler_of
@@ -86,9 +86,9 @@ class Machine(Generic[StateT]):
         return await _definition_of(cls).starter().start(state)
 
     @classmethod
-    async def start_many(cls, states: Iterable[StateT]) -> list[Handle[Any] | Collision]:
-        """Start many in one commit: per state a handle, or the collision that refused it."""
-        return await _definition_of(cls).starter().start_many(states)
+    async def start_many(cls, states: Iterable[StateT]) -> list[Handle[Any]]:
+        """Start many in one commit. With a key or `unique` in `.options(...)`, a `Collision` says what was refused."""
+        return uncollided(await _definition_of(cls).starter().start_many(states))
 
 
 @dataclass(frozen=True, slots=True)

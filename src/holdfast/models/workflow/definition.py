@@ -14,7 +14,7 @@ from holdfast.core.errors import CallNotAllowedError, ConfigurationError, Defini
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
-from holdfast.models.handle import Collision, Handle
+from holdfast.models.handle import Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.context import Context
@@ -103,9 +103,9 @@ class Workflow(Generic[P, R]):
         """Start a run; done when the ledger has it."""
         return await self._make_starter(self).start(*args, **kwargs)
 
-    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R] | Collision]:
+    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R]]:
         """Start one run for each input, in one commit."""
-        return await self._make_starter(self).start_many(inputs)
+        return uncollided(await self._make_starter(self).start_many(inputs))
 
     # ------------------------------------------------------------------ as a callee
 

@@ -20,7 +20,7 @@ from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.core.retry import RetryPolicy
 from holdfast.engine.threads import contain
-from holdfast.models.handle import Collision, Handle
+from holdfast.models.handle import Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
@@ -157,9 +157,9 @@ class Task(Generic[P, R]):
         """Start it alone, as a durable job."""
         return await self._make_starter(self).start(*args, **kwargs)
 
-    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R] | Collision]:
+    async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R]]:
         """Start one execution for each input, in one commit."""
-        return await self._make_starter(self).start_many(inputs)
+        return uncollided(await self._make_starter(self).start_many(inputs))
 
     # ------------------------------------------------------------------ as a callee
 
