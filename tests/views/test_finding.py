@@ -62,7 +62,7 @@ async def test_digits_name_it_as_before(store: Store) -> None:
 async def test_a_key_of_several_definitions_is_refused_with_the_candidates(store: Store) -> None:
     await known(store, "order", "refund")
     await store.insert([keyed("order", "17"), keyed("refund", "17")])
-    with pytest.raises(AmbiguousIdError, match=r"'17' is the key or the id of 2 executions: \w+/\w{8}, \w+/\w{8}\."):
+    with pytest.raises(AmbiguousIdError, match=r"'17' is the key or the id of 2 executions: \w+/\w{8}, \w+/\w{8}\. Give one of these"):
         await find(store, "17")
     assert await name_of(store, "refund/17") == ("refund", "17")
 
@@ -72,7 +72,7 @@ async def test_a_key_that_is_also_the_beginning_of_an_id_never_reaches_the_wrong
     digits = PromiseId(bytes.fromhex("1234") + bytes(30))
     await store.insert([keyed("order", "1234"), row("order", None, digits)])
     for text in ("1234", "order/1234"):
-        with pytest.raises(AmbiguousIdError, match="Give more digits"):
+        with pytest.raises(AmbiguousIdError, match="Give one of these"):
             await find(store, text)
     assert (await find(store, "12340")).promise == digits.to_bytes()
 

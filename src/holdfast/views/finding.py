@@ -30,7 +30,7 @@ async def find(store: Store, text: str | PromiseId) -> ExecutionView:
     keyed = [view for view in found if _is_key_of(text, view)]
     if keyed:  # so digits that are a key as well never reach the wrong one
         listed = ", ".join(f"{view.name}/{PromiseId.from_bytes(view.promise).short}" for view in found)
-        raise AmbiguousIdError(f"{text!r} is the key or the id of {len(found)} executions: {listed}. Give more digits")
+        raise AmbiguousIdError(f"{text!r} is the key or the id of {len(found)} executions: {listed}. Give one of these")
     query = _query_of(text)
     if query is None:
         raise NotFoundError(
