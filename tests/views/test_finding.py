@@ -62,7 +62,9 @@ async def test_digits_name_it_as_before(store: Store) -> None:
 async def test_a_key_of_several_definitions_is_refused_with_the_candidates(store: Store) -> None:
     await known(store, "order", "refund")
     await store.insert([keyed("order", "17"), keyed("refund", "17")])
-    with pytest.raises(AmbiguousIdError, match=r"'17' is the key or the id of 2 executions: \w+/\w{8}, \w+/\w{8}\. Give one of these"):
+    with pytest.raises(
+        AmbiguousIdError, match=r"'17' is the key or the id of 2 executions: \w+/\w{8}, \w+/\w{8}\. Give one of these"
+    ):
         await find(store, "17")
     assert await name_of(store, "refund/17") == ("refund", "17")
 
