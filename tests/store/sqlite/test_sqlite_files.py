@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -53,6 +54,33 @@ async def test_what_was_committed_is_there_after_closing(path: Path) -> None:
     await store.open()
     assert [view is not None for view in await store.get_many([promise_of("a"), promise_of("b")])] == [True, True]
     await store.close()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o000, 0o660), (0o002, 0o660), (0o022, 0o640), (0o077, 0o600)])
+async def test_a_new_ledger_is_not_for_everybody_on_the_machine(path: Path, umask: int, mode: int) -> None:
+    """Nor its log, nor the lock, which who may open it could hold for ever; the group has what the umask says."""
+    before = os.umask(umask)
+    try:
+        store = SqliteStore(path)
+        await store.open()
+        await store.insert([row("a")])
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+        await store.close()
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("file.db", "file.db-lock", "file.db-shm", "file.db-wal"), mode)
+
+
+async def test_a_ledger_that_is_shared_has_a_lock_that_is(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        overwrite(path, 0, b"")
+        store = SqliteStore(path)
+        await store.open()
+        await store.close()
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o666}
 
 
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ the lock of a process that dies.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -24,6 +25,15 @@ else:
     _flock = fcntl.flock
 
 
+NEW_FILE_MODE = 0o660  # before the umask: payloads are no business of everybody on the machine
+
+
+def make_file(path: Path) -> None:
+    """A ledger that is not there yet. SQLite would let everybody read it; to its log it gives the mode of the file."""
+    with contextlib.suppress(OSError):  # it is there, or SQLite says better why it cannot be made
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE_MODE))
+
+
 class WriterLock:
     """Held by one connection at a time, in this process or any other."""
 
@@ -36,7 +46,7 @@ class WriterLock:
     def _open(self) -> int:
         try:
             try:
-                return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._mode())
             except PermissionError:  # another user's, who shares the file: to read it is enough
                 return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -44,6 +54,13 @@ class WriterLock:
                 f"the lock file {self._path} cannot be opened ({error.strerror}): its folder must exist and be "
                 f"writable, and this user needs permission on it as on {self._file.name}"
             ) from error
+
+    def _mode(self) -> int:
+        """Who may not open the ledger could still hold its lock for ever."""
+        try:
+            return os.stat(self._file).st_mode & 0o666
+        except OSError:  # there is none yet
+            return NEW_FILE_MODE
 
     def acquire(self, at_most_seconds: float | None = None) -> float:
         """How many seconds that took because another held it; at most as many as given, or as it was made with."""

@@ -9,7 +9,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import ConfigurationError, SchemaTooNewError
 from holdfast.store.sql import load_blocks, migrations
 from holdfast.store.sqlite.connection import connect, explained
-from holdfast.store.sqlite.lock import WriterLock
+from holdfast.store.sqlite.lock import WriterLock, make_file
 
 PACKAGE = "holdfast.store.sqlite"
 _SQL = load_blocks(PACKAGE, "sql/migrate.sql")
@@ -20,6 +20,7 @@ def migrate(path: Path, clock: Clock, busy_seconds: float) -> None:
     lock = WriterLock(path, busy_seconds)
     try:
         lock.acquire()  # also around the switch to WAL, which wants the file for itself
+        make_file(path)
         connection = connect(path, busy_seconds)
         try:
             with explained(path):
