@@ -188,6 +188,17 @@ def test_retry_fork_and_tail_know_prefixes_too(in_process: Call, twins: str) -> 
     assert in_process("tail", "ffff", "--database", twins).out.endswith("alone/ffff0000 has ended as cancelled\n")
 
 
+def test_an_error_that_quotes_a_file_from_elsewhere_plays_no_tricks_on_a_terminal(
+    in_process: Call, tmp_path: Path
+) -> None:
+    head = '{"record":"holdfast","format":1,"version":"0.1.0","at":"2026-01-01T00:00:00Z","paused":false}'
+    (tmp_path / "theirs").write_text(f'{head}\n{{"record":"\\u001b]0;mine\\u0007"}}\n')
+    ran = in_process("import", str(tmp_path / "theirs"), "--database", str(tmp_path / "new.db"))
+    assert ran.code == 1
+    assert "\\x1b]0;mine\\x07" in ran.err
+    assert "\x1b" not in ran.err
+
+
 def test_a_child_is_exported_with_its_parent(in_process: Call, orders_tree: tuple[str, str]) -> None:
     database, child = orders_tree
     ran = in_process("export", child, "--database", database)

@@ -20,6 +20,7 @@ import click
 from holdfast import __version__
 from holdfast.cli.exits import Exit, code_of, one_line
 from holdfast.cli.invocation import shared_options
+from holdfast.cli.output import visible
 from holdfast.core.errors import HoldfastError
 
 ESCAPED: Final = "holdfast-escaped"
@@ -144,7 +145,7 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _complain(text: str, code: Exit) -> int:
-    print(f"holdfast: {text}", file=sys.stderr)
+    print(f"holdfast: {visible(text)}", file=sys.stderr)  # an error may quote a ledger, or a file from elsewhere
     return code
 
 
