@@ -7,13 +7,16 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.cli import answers
 from holdfast.core.status import Status
 from holdfast.store import store_from_url
+from holdfast.store.values import QueueChange
 from tests.cli.conftest import Call
 from tests.cli.databases import postgres_database
 from tests.cli.desks import Desk
@@ -192,3 +195,36 @@ def test_a_dead_worker_and_a_late_queue_are_told(tmp_path: Path) -> None:
         db.execute("update executions set status = 'runnable', locked_by = null, eligible_at = 0")
     ran = in_pipe([*HOLDFAST, "doctor"], folder=tmp_path, database=desk.database)
     assert "no live worker serves it: start one" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({}, "its workers are idle, so none of them has the code"),
+        ({"paused": True}, "it is paused: `holdfast queues resume q`"),
+        ({"rate": 1.0}, "its rate may hold it back"),
+    ],
+)
+def test_doctor_says_why_a_queue_that_is_served_is_late(
+    in_process: Call, tmp_path: Path, settings: dict[str, Any], advice: str
+) -> None:
+    """More workers would not help."""
+    desk = Desk(str(tmp_path / "late.db"), "q")
+    desk.start("pay", 1)
+    with closing(sqlite3.connect(desk.database)) as db, db:
+        db.execute("update executions set status = 'runnable', wake_at = null, eligible_at = 0")
+    ran = in_process("doctor", "--database", desk.database)
+    assert "warn  workers" in ran.out
+    assert "work is due and nobody does it" in ran.out
+
+    async def serve() -> None:
+        store = store_from_url(desk.database)
+        await store.open()
+        await store.register_worker("idle", host="h", pid=1, queues=["q"], lease_seconds=60)
+        await store.change_queue("q", QueueChange(**settings))
+        await store.close()
+
+    asyncio.run(serve())
+    lines = in_process("doctor", "--database", desk.database).out.splitlines()
+    told = next(after for line, after in pairwise(lines) if line.startswith("warn  lag"))
+    assert told.strip().startswith(advice)

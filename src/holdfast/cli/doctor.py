@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -22,7 +22,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.status import Status
 from holdfast.store import store_from_url
 from holdfast.store.base import Store
-from holdfast.store.values import ExecutionFilter
+from holdfast.store.values import ExecutionFilter, QueueStats, WorkerInfo
 
 SKEW_SECONDS: Final = 5.0
 LAG_SECONDS: Final = 60.0
@@ -131,27 +131,49 @@ async def _lag(store: Store) -> AsyncIterator[CheckLine]:
     workers = await store.workers()
     alive = [worker for worker in workers if not worker.is_expired]
     dead = [worker for worker in workers if worker.is_expired and worker.executing]
-    yield CheckLine(name="workers", level="ok", found=f"{len(alive)} alive")
+    queues = await store.queues()
+    is_due = any(stats.oldest_eligible_at is not None and stats.oldest_eligible_at <= now for stats in queues)
+    if alive or not is_due:
+        yield CheckLine(name="workers", level="ok", found=f"{len(alive)} alive")
+    else:
+        advice = "work is due and nobody does it: start one"
+        yield CheckLine(name="workers", level="warn", found="none is alive", advice=advice)
     if dead:
         held = sum(worker.executing for worker in dead)
         advice = "any live worker takes it back within seconds: is one running?"
         yield CheckLine(name="dead workers", level="warn", found=f"{len(dead)} still hold {held}", advice=advice)
-    late = [
-        (stats.settings.name, stats.oldest_eligible_at, stats.settings.paused)
-        for stats in await store.queues()
-        if stats.oldest_eligible_at is not None and now - stats.oldest_eligible_at > timedelta(seconds=LAG_SECONDS)
-    ]
-    if not late:
+    is_late = False
+    for stats in queues:
+        oldest = stats.oldest_eligible_at
+        if oldest is not None and now - oldest > timedelta(seconds=LAG_SECONDS):
+            is_late = True
+            found = f"{stats.settings.name}: the oldest is due since {ago(oldest, now).removesuffix(' ago')}"
+            yield CheckLine(name="lag", level="warn", found=found, advice=_why_late(stats, alive))
+    if not is_late:
         yield CheckLine(name="lag", level="ok", found=f"nothing waits longer than {LAG_SECONDS:.0f} s")
-    for name, oldest, paused in late:
-        served = {queue for worker in alive for queue in worker.queues}
-        why = "add workers" if name in served else "no live worker serves it: start one"
-        advice = "it is paused: `holdfast queues resume`" if paused else why
-        found = f"{name}: the oldest is due since {ago(oldest, now).removesuffix(' ago')}"
-        yield CheckLine(name="lag", level="warn", found=found, advice=advice)
     stranded = (await store.count(ExecutionFilter(statuses=(Status.STRANDED,)))).get(Status.STRANDED, 0)
     if stranded:
         advice = "see `holdfast list --status stranded`; mend the cause, then `holdfast resume`"
         yield CheckLine(name="stranded", level="warn", found=str(stranded), advice=advice)
     else:
         yield CheckLine(name="stranded", level="ok", found="none")
+
+
+def _why_late(stats: QueueStats, alive: Sequence[WorkerInfo]) -> str:
+    """What is paused itself, or waits for its partition key, is not counted as due: that leaves these."""
+    queue, name = stats.settings, stats.settings.name
+    serving = [worker for worker in alive if name in worker.queues]
+    if queue.paused:
+        return f"it is paused: `holdfast queues resume {name}`"
+    if not serving:
+        return "no live worker serves it: start one"
+    if queue.concurrency is not None and stats.executing >= queue.concurrency:
+        return f"its limit of {queue.concurrency} at work is reached: see what they do, or `holdfast queues set {name}`"
+    if queue.rate is not None:
+        return f"its rate may hold it back (`holdfast queues`), else add workers; to change it: `queues set {name}`"
+    if not any(worker.executing for worker in serving):
+        return (
+            "its workers are idle, so none of them has the code: a definition was renamed, or a version taken out; "
+            f"see `holdfast list --status runnable --queue {name}`"
+        )
+    return "add workers"
