@@ -75,6 +75,7 @@ def test_cancel_ends_what_nobody_works_on(holdfast: Call, orders: Shop) -> None:
     assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "ordered twice")
     (line,) = (line for line in holdfast("show", waiting).out.splitlines() if line.startswith("cancel reason"))
     assert line.split(maxsplit=2)[2] == "ordered twice"
+    assert "to do it after all, start it anew" in holdfast("retry", waiting).err
 
 
 def test_cancel_leaves_children_alone_unless_it_cascades(holdfast: Call, orders: Shop) -> None:

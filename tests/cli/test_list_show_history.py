@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import App, PromiseId
-from holdfast.store.values import NewExecution
+from holdfast.store.values import NewExecution, QueueRoom
 from holdfast.testing.hand import row
 from holdfast.views.shapes import Details, Summary
 from tests.cli.conftest import Call, Shop
@@ -44,6 +44,25 @@ def test_show_takes_values_that_python_cannot_read(holdfast: Call, orders: Shop,
 
 async def _insert(app: App, odd: NewExecution) -> None:
     await (await app.store()).insert([odd])
+
+
+def test_list_tells_what_was_lost_with_its_worker(holdfast: Call, orders: Shop) -> None:
+    """Of many at work, the one that takes its workers along stands out."""
+    poison = row("poison", queue=orders.queue)
+
+    async def crash(app: App) -> None:
+        store = await app.store()
+        await store.insert([poison])
+        for worker in ("first", "second"):
+            await store.register_worker(worker, host="h", pid=1, queues=[orders.queue], lease_seconds=60)
+            picked = await store.pick(worker, [QueueRoom(orders.queue, 1)], [poison.handler], 1)
+            assert len(picked.claims) == 1
+            await store.register_worker(worker, host="h", pid=1, queues=[orders.queue], lease_seconds=0)
+            await store.reap(10, 10)
+
+    orders.run(crash)
+    _, line = holdfast("list", "--queue", orders.queue).out.splitlines()
+    assert line.endswith("lost with its worker 2 times")
 
 
 def test_list_in_a_terminal_has_colours_and_a_persons_times(holdfast_in_terminal: Call, orders: Shop) -> None:

@@ -127,6 +127,8 @@ def _note(view: ExecutionView) -> Value:
         notes.append("paused")
     if view.cancel_requested and not view.status.is_terminal:
         notes.append("cancel requested")
+    if view.crashes and not view.status.is_terminal:  # which of those at work takes its workers along
+        notes.append(f"lost with its worker {'once' if view.crashes == 1 else f'{view.crashes} times'}")
     if view.awaits and view.status is Status.AWAITING_SIGNAL:
         notes.append(f"awaits {', '.join(view.awaits)}")
     if view.children_pending and view.status is Status.AWAITING_CHILDREN:

@@ -300,6 +300,22 @@ async def test_an_event_that_is_not_there_is_refused(rig: Rig, at: int) -> None:
         await handle.retry()
 
 
+async def test_whoever_wants_to_take_a_cancel_back_is_told_where_to_fork(rig: Rig) -> None:
+    @rig.app.workflow
+    async def order(ctx: Context) -> str:
+        return await ctx.signal("pay", str)
+
+    handle = await order.start()
+    await rig.run()
+    await handle.cancel()
+    await rig.run()
+    with pytest.raises(InvalidArgumentError, match=r"as if it had not been cancelled, fork it at 1$"):
+        await handle.retry()
+    forked = await handle.fork(at=1)
+    await forked.signal("pay", "cash")
+    assert await rig.result(forked) == "cash"
+
+
 async def test_every_prefix_of_a_journal_can_be_forked(rig: Rig) -> None:
     @rig.app.task
     async def double(number: int) -> int:

@@ -21,6 +21,7 @@ from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.journal import decode_segment
 from holdfast.core.journal.events import (
+    CancelRequested,
     Err,
     Event,
     ExecutionFailed,
@@ -74,7 +75,8 @@ def retry_of(
     if view.status is Status.STRANDED:
         raise InvalidArgumentError(f"{label} is stranded, not failed: mend the cause, then resume() it")
     if view.status is not Status.FAILED:
-        raise InvalidArgumentError(f"{label} is {view.status}; only a failed execution can be retried")
+        way_on = _way_back(view, segments) if view.status is Status.CANCELLED else ""
+        raise InvalidArgumentError(f"{label} is {view.status}; only a failed execution can be retried{way_on}")
     row = _row(view, promise)
     if view.kind == "machine":
         return msgspec.structs.replace(row, step=view.step, state=view.state, cleans_up=False), None
@@ -90,6 +92,15 @@ def retry_of(
     past, last, cause = _good(events)
     others = {call: known for call, known in once.items() if call != cause}
     return row, _copy(view, segments, past + settled(past, others, is_retry=True), last)
+
+
+def _way_back(view: ExecutionView, segments: Sequence[str]) -> str:
+    """What whoever wants to take a cancel back is told."""
+    events = [event for text in segments for event in decode_segment(text).events] if view.kind == "workflow" else []
+    asked = next((at for at, event in enumerate(events) if isinstance(event, CancelRequested)), 0)
+    if asked:
+        return f": to go on as if it had not been cancelled, fork it at {asked - 1}"
+    return ": to do it after all, start it anew, under another key if it has one"
 
 
 def _good(events: list[Event]) -> tuple[list[Event], int, str | None]:
