@@ -30,7 +30,7 @@ from holdfast.models.batch.definition import Batch, BatchResult
 from holdfast.models.batch.items import BatchItem
 from holdfast.models.batch.run import BatchRun
 from holdfast.models.batch.start import BatchStarter
-from holdfast.models.batch.status import BatchStatus
+from holdfast.models.batch.status import BatchStatus, HeatCell
 from holdfast.models.connection import Connection
 from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.start import FlowStarter
@@ -55,7 +55,7 @@ ResultT = TypeVar("ResultT", covariant=True)
 
 
 class SyncHandle(Generic[ResultT]):
-    """`Handle`, blocking."""
+    """`Handle`, blocking: the same methods; `handle` is the other one."""
 
     def __init__(self, app: SyncApp, handle: Handle[ResultT]) -> None:
         self._app = app
@@ -69,8 +69,14 @@ class SyncHandle(Generic[ResultT]):
     def label(self) -> str:
         return self.handle.label
 
+    def resolve(self) -> PromiseId:
+        return self._app.run(self.handle.resolve())
+
     def describe(self) -> ExecutionView:
         return self._app.run(self.handle.describe())
+
+    def newest(self) -> PromiseId:
+        return self._app.run(self.handle.newest())
 
     def status(self) -> Status:
         return self._app.run(self.handle.status())
@@ -116,7 +122,7 @@ class SyncHandle(Generic[ResultT]):
 
 
 class SyncBatchRun(Generic[ResultT]):
-    """`BatchRun`, blocking. A source is read in the thread of `app.sync`."""
+    """`BatchRun`, blocking: the same methods. A source is read in the thread of `app.sync`."""
 
     def __init__(self, app: SyncApp, run: BatchRun[ResultT]) -> None:
         self._app = app
@@ -130,8 +136,14 @@ class SyncBatchRun(Generic[ResultT]):
     def label(self) -> str:
         return self.batch_run.label
 
+    def describe(self) -> ExecutionView:
+        return self._app.run(self.batch_run.describe())
+
     def status(self) -> BatchStatus:
         return self._app.run(self.batch_run.status())
+
+    def heat(self, cells: int = 200) -> list[HeatCell]:
+        return self._app.run(self.batch_run.heat(cells))
 
     def fed(self) -> None:
         self._app.run(self.batch_run.fed())
@@ -276,6 +288,7 @@ class SyncApp:
         return self.run(gather_results(self._connection, bare, timeout=timeout, return_exceptions=return_exceptions))
 
     def start_by_name(self, name: str, value: Any = None, /, **options: Unpack[StartOptions]) -> SyncHandle[Any]:
+        """As `app.start_by_name`."""
         return SyncHandle(self, self.run(self._start_by_name(name, value, **options)))
 
     def search(
@@ -291,9 +304,11 @@ class SyncApp:
         return [SyncHandle(self, handle) for handle in found]
 
     def batch_run(self, target: str | PromiseId, *, key: str | None = None) -> SyncBatchRun[Any]:
+        """As `app.batch_run`."""
         return SyncBatchRun(self, self._batch_run(target, key=key))
 
     def handle(self, target: str | PromiseId, *, key: str | None = None) -> SyncHandle[Any]:
+        """As `app.handle`."""
         return SyncHandle(self, self._handle(target, key=key))
 
     @property
@@ -301,6 +316,7 @@ class SyncApp:
         return self._loop.is_closed()
 
     def close(self) -> None:
+        """Close the app, and end the thread; `app.sync` begins another one."""
         if self.is_closed or self._process != os.getpid():  # what the parent opened is the parent's to close
             return
         self.run(self._connection.close())

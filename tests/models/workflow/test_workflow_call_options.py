@@ -142,7 +142,7 @@ async def test_what_an_execution_cannot_have_is_an_error_of_each_call(rig: Rig) 
     @rig.app.task
     async def work() -> None: ...
 
-    marked = work.options(attributes={"tags": ["a"]})
+    marked = work.options(attributes={"tags": ["a"]})  # type: ignore[dict-item]
 
     @rig.app.workflow
     async def call(ctx: Context) -> None:

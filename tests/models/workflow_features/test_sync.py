@@ -16,9 +16,10 @@ from typing import Any, assert_type
 
 import pytest
 
-from holdfast import App, Collision, Context, RetryPolicy
+from holdfast import App, Collision, Context, Handle, RetryPolicy
 from holdfast.core.errors import ConfigurationError, ExecutionFailedError
-from holdfast.sync import SyncApp, SyncHandle
+from holdfast.models.batch.run import BatchRun
+from holdfast.sync import SyncApp, SyncBatchRun, SyncHandle
 from tests.cli.databases import postgres_database
 
 
@@ -27,6 +28,14 @@ async def work(app: App) -> None:
     await worker.open()
     await worker.run_until_idle()
     await worker.stop()
+
+
+@pytest.mark.parametrize(("blocking", "other"), [(SyncHandle, Handle), (SyncBatchRun, BatchRun)])
+def test_what_blocks_has_the_methods_of_the_other(blocking: type, other: type) -> None:
+    own = {"feed_in_background"}  # of `start` alone
+    assert [name for name in vars(other) if not name.startswith("_") and not hasattr(blocking, name)] == list(
+        own & set(vars(other))
+    )
 
 
 def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -> None:
@@ -69,6 +78,7 @@ def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -
     assert str(failed) == "ValueError: no"
     broken = False
     again = unlucky.retry()
+    assert unlucky.newest() == again.id
     fork = handle.fork(at=1)
     fork.signal("more", 10)
     named = sync.start_by_name("double", {"number": 8})
