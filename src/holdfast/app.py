@@ -125,7 +125,7 @@ class App(Declarations):
     async def start_by_name(self, name: str, value: Any = None, /, **options: Unpack[StartOptions]) -> Handle[Any]:
         """Start what workers of this ledger have code for, and this process need not: with a mapping of its arguments.
 
-        A machine takes its state. The newest version is started. Options as in `.options(...)`.
+        A machine takes its state, a batch `{"items": [...]}`. It is the newest version; options as in `.options(...)`.
         """
         return (await self._start_or_find(name, value, **options))[0]
 
@@ -199,7 +199,7 @@ class App(Declarations):
         concurrency: int = 100,
         **settings: Unpack[WorkerOptions],
     ) -> AsyncIterator[Worker]:
-        """Work on these queues while the block runs; leaving it drains. Settings: `engine.settings`."""
+        """Work on these queues while the block runs; leaving it drains. Settings: `WorkerSettings`."""
         worker = await self.make_worker(WorkerSettings(queues=queues, concurrency=concurrency, **settings))
         async with worker:
             yield worker

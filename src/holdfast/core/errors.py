@@ -190,7 +190,7 @@ class CallNotAllowedError(HoldfastError):
 
 
 class TaskFailed(HoldfastError):  # noqa: N818  (the name users know; see `raises=` of a task)
-    """A call failed for good. `record` is what the journal holds: kind, type, message, fields."""
+    """A call failed for good. `record` is what the journal holds: type, message, causes, traceback and others."""
 
     def __init__(self, message: str, record: ErrorRecord) -> None:
         super().__init__(message)

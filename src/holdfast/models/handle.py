@@ -297,7 +297,7 @@ class Handle(Generic[ResultT]):
         return [event for segment in segments for event in events_of(str(promise), segment)]
 
     async def published(self) -> dict[str, Any]:
-        """What the workflow shows of itself with `ctx.publish`, as of its last commit."""
+        """What the workflow shows of itself with `ctx.publish`, as of the last commit; of the newest run."""
         shown: dict[str, Any] = codec_for(Any).decode((await self._newest_view()).published or "{}")
         return shown
 

@@ -132,7 +132,7 @@ _spec = msgspec.json.Decoder(ScheduleSpec).decode
 
 
 class Schedules:
-    """`app.schedules`."""
+    """`app.schedules`: what starts by the clock."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -162,6 +162,7 @@ class Schedules:
             is_put = await store.put_schedule(name, text, next_at, seen=seen)
 
     async def list(self) -> Sequence[Schedule]:
+        """All of them, by name, with their next and last tick."""
         return await (await self._connection.store()).schedules()
 
     async def pause(self, name: str) -> None:
@@ -169,6 +170,7 @@ class Schedules:
         await self._change(name, await (await self._store(name)).pause_schedule(name, True))
 
     async def resume(self, name: str) -> None:
+        """Let it tick again; what it missed is caught up as `catch_up` says."""
         await self._change(name, await (await self._store(name)).pause_schedule(name, False))
 
     async def delete(self, name: str) -> None:

@@ -196,6 +196,23 @@ async def test_attributes_that_a_machine_cannot_have_are_an_error_of_the_call(ri
         await rig.result(await call.start())
 
 
+async def test_options_of_a_machine_are_said_to_go_along(rig: Rig) -> None:
+    @rig.app.machine
+    class Parcel(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.state)
+
+    @rig.app.workflow
+    async def call(ctx: Context) -> int:
+        invoke: Any = ctx.invoke
+        with pytest.raises(InvalidArgumentError, match="options of a machine go along"):
+            invoke(Parcel.options(priority=1), 1)
+        return int(await invoke(Parcel, 2, priority=1))
+
+    assert await rig.result(await call.start()) == 2
+
+
 async def test_outside_of_a_body_it_is_started() -> None:
     app = App("outside", store="unused.db")
 

@@ -77,7 +77,7 @@ class Machine(Generic[StateT]):
 
     @classmethod
     def options(cls, **options: Unpack[StartOptions]) -> MachineStarter[StateT]:
-        """How to start it: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, `attributes`."""
+        """How to start it: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, `deadline`, ..."""
         return _definition_of(cls).starter().options(**options)
 
     @classmethod

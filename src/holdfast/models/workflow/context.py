@@ -20,6 +20,7 @@ from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.operation.timing import Timing
 from holdfast.models.options import Options
+from holdfast.models.starting import Starting
 from holdfast.models.workflow.callee import MachineCallee, is_callee
 from holdfast.models.workflow.control_flow import ContinueAsNew
 from holdfast.models.workflow.http import HttpResponse, http_task, make_request
@@ -62,15 +63,23 @@ class Context:
     @overload
     def invoke(self, callee: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Promise[T]: ...
     def invoke(self, callee: Any, /, *args: Any, **kwargs: Any) -> Promise[Any]:
-        """Begin a call of a task, a workflow or a machine: the same as calling it. Await the promise for its result."""
+        """Begin a call of a task, a workflow, a machine, a flow or a batch; or of what `.options(...)` of one gave.
+
+        The same as calling it. Await the promise for its result. Options of a machine go along: `ctx.invoke(Shipment,
+        state, priority=1)`; a batch takes none.
+        """
         session = self._session
         if isinstance(callee, type) and issubclass(callee, Machine):
             return self._invoke_machine(callee, *args, **kwargs)
         promise = callee(*args, **kwargs) if is_callee(callee) else None
         if not isinstance(promise, CallPromise):
+            advice = (
+                "options of a machine go along, as in ctx.invoke(Shipment, state, priority=1), and a batch takes none"
+                if isinstance(callee, Starting)
+                else "decorate the function with @app.task"
+            )
             raise InvalidArgumentError(
-                f"ctx.invoke takes a task, a workflow or a machine of this app, not {callee!r:.100}; "
-                "decorate the function with @app.task"
+                f"ctx.invoke takes a task, a workflow or a machine of this app, not {callee!r:.100}; {advice}"
             )
         session.must_be_current()
         return promise
@@ -183,7 +192,10 @@ class Context:
         return self._session.patched(patch_id)
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """End this run and go on as a new one with this input and an empty journal; results follow it."""
+        """End this run and go on as a new one with this input and an empty journal.
+
+        Signals that were not read, the key, attributes, what was published and everyone who waits go along.
+        """
         raise ContinueAsNew(args, kwargs)
 
     def publish(self, name: str, value: object) -> None:

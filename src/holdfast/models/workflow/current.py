@@ -23,7 +23,7 @@ Facts: TypeAlias = tuple[str, str, int, str | None]
 
 
 class Current:
-    """One attempt of one call."""
+    """One attempt of one call: `attempt` counts from 1, `execution` is the id of who called, or of the task's own."""
 
     __slots__ = (
         *("_heartbeat_seconds", "_last_beat", "_loop", "_on_beat", "_scope"),
@@ -58,6 +58,7 @@ class Current:
         return None if self._last_beat is None else codec_for(Any).decode(self._last_beat)
 
     def progress_as(self, as_type: type[T]) -> T | None:
+        """`progress`, checked against a type."""
         return None if self._last_beat is None else codec_for(as_type).decode(self._last_beat)
 
     def heartbeat(self, progress: object = None) -> None:

@@ -150,7 +150,10 @@ class Task(Generic[P, R]):
         return await asyncio.to_thread(contain, self.fn, *args, **kwargs)  # type: ignore[arg-type]
 
     def options(self, **options: Unpack[StartOptions]) -> FunctionStarter[P, R]:
-        """How to start it alone: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, ..."""
+        """How to start it alone: `key`, `queue`, `priority`, `partition_key`, `delay`, `at`, `unique`, ...
+
+        Called in a workflow's body, what it gives is one call with these options.
+        """
         return self._make_starter(self).options(**options)
 
     async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
