@@ -278,9 +278,16 @@ def test_the_document_names_every_route_once_and_is_plain_json() -> None:
     assert whole["openapi"].startswith("3.1")
 
 
-def test_the_documentation_has_the_table_of_routes() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "http-api.md"
-    assert markdown(ROUTES) in page.read_text(encoding="utf-8")
+def test_the_documentation_has_the_table_of_routes_and_the_fields_of_requests() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "http-api.md").read_text(encoding="utf-8")
+    assert markdown(ROUTES) in text
+    sent = text.partition("What is sent is JSON:")[2].partition("Shapes of answers")[0].splitlines()
+    for route in ROUTES:
+        if route.body is not None:
+            end = route.path.split("/")[-1]
+            (row,) = (row for row in sent if row.partition("`")[2].partition("`")[0].endswith(end))
+            fields = route.body.__struct_fields__
+            assert [field for field in fields if f"`{field}`" not in row.split("|")[2]] == [], route.path
 
 
 @pytest.mark.parametrize(
