@@ -1,7 +1,7 @@
 """What the site takes from the program itself: the public names, the errors and the commands.
 
-A page asks for it with a line of its own: `<!-- holdfast: names -->`, `errors` or `commands`. The rules that docstrings
-cite by number are for who changes the code, and are left out.
+A page asks for it with a line of its own: `<!-- holdfast: names -->`, `errors`, `operation errors` or `commands`. The
+rules that docstrings cite by number are for who changes the code, and are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 import holdfast
+import holdfast.operation
 from holdfast.cli.main import COMMANDS
 from holdfast.cli.main import holdfast as program
 from holdfast.core import errors
@@ -61,9 +62,22 @@ def error_classes() -> list[type[BaseException]]:
     return [value for value in found if value.__module__ == errors.__name__]
 
 
+def operation_error_classes() -> list[type[BaseException]]:
+    found = [value for value in vars(holdfast.operation).values() if inspect.isclass(value)]
+    return [value for value in found if issubclass(value, holdfast.HoldfastError)]
+
+
 def error_list() -> str:
+    return _error_list(error_classes())
+
+
+def operation_error_list() -> str:
+    return _error_list(operation_error_classes())
+
+
+def _error_list(classes: list[type[BaseException]]) -> str:
     lines = ["| error | is a | |", "|---|---|---|"]
-    for error in error_classes():
+    for error in classes:
         bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
         lines.append(f"| `{error.__name__}` | {bases} | {' '.join((inspect.getdoc(error) or '').split())} |")
     return "\n".join(lines)
@@ -86,7 +100,7 @@ def _command(command: click.Command | None, parent: click.Context, name: str, le
     return text
 
 
-MADE = {"names": names, "errors": error_list, "commands": commands}
+MADE = {"names": names, "errors": error_list, "operation errors": operation_error_list, "commands": commands}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

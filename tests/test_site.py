@@ -49,7 +49,8 @@ def test_the_reference_has_every_command_and_error(site: Path, hooks: ModuleType
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f'id="holdfast-{name}"' not in commands] == []
     errors = (site / "reference" / "errors.html").read_text(encoding="utf-8")
-    assert [error.__name__ for error in hooks.error_classes() if f"<code>{error.__name__}</code>" not in errors] == []
+    every = [*hooks.error_classes(), *hooks.operation_error_classes()]
+    assert [error.__name__ for error in every if f"<code>{error.__name__}</code>" not in errors] == []
 
 
 def test_the_reference_cites_no_rules_that_readers_do_not_have(site: Path) -> None:

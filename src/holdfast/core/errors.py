@@ -37,7 +37,7 @@ class EncodeError(PayloadError):
 
 
 class DecodeError(PayloadError):
-    """Stored JSON does not fit today's annotation."""
+    """What is stored, or was sent, does not fit today's annotation."""
 
 
 class PayloadTooLargeError(PayloadError):
@@ -205,7 +205,7 @@ class TaskTimedOut(TaskFailed):
 
 
 class TaskCancelled(TaskFailed):
-    """The call was cancelled before it had a result."""
+    """The call was cancelled before it had a result; `reason` is what `cancel` was given, if anything."""
 
     @property
     def reason(self) -> str | None:
