@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import connection as connection_module
 from holdfast.store.sqlite import lock as lock_module
 from holdfast.store.sqlite.connection import check_library, explain
 from holdfast.store.sqlite.lock import WriterLock
@@ -37,6 +38,25 @@ async def test_a_commit_that_returned_is_on_the_disk(impatient: SqliteStore, pat
     assert await impatient._write(None, lambda tx: tx.db.execute("pragma synchronous").fetchone()) == (2,)
     assert await impatient._write(None, lambda tx: tx.db.execute("pragma journal_mode").fetchone()) == ("wal",)
     assert path.with_name("file.db-lock").exists()
+
+
+async def test_a_log_that_grew_past_a_long_read_is_cut_afterwards(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export or an audit of an hour must not cost its log's space until every process has ended."""
+    most = 1_000_000
+    monkeypatch.setattr(connection_module, "LOG_BYTES", most)
+    log = path.with_name("file.db-wal")
+    store = SqliteStore(path)
+    await store.open()
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("begin")
+        reader.execute("select count(*) from executions").fetchone()
+        for key in "abc":
+            await store.insert([row(key, state=f'"{"x" * 2_000_000}"')])
+        assert log.stat().st_size > 6_000_000
+    for key in "de":  # the first writes the log back, the second begins it anew
+        await store.insert([row(key)])
+    assert log.stat().st_size <= most
+    await store.close()
 
 
 async def test_readers_cannot_write(impatient: SqliteStore) -> None:

@@ -18,6 +18,7 @@ from holdfast.store.sqlite.lending import LendableConnection
 BUSY_SECONDS: Final = 10.0
 VERSION_NEEDED: Final = (3, 37, 0)  # strict tables; `returning` and generated columns are older
 
+LOG_BYTES: Final = 64 * 1024 * 1024  # kept of a log that has grown past a long read, once it is written back
 _PAGE_CACHE_KIB: Final = 64 * 1024
 _STATEMENTS_CACHED: Final = 256
 _PRIMARY_CODE_MASK: Final = 0xFF
@@ -49,6 +50,8 @@ def connect(path: Path, busy_seconds: float, *, read_only: bool = False) -> sqli
             connection.execute("pragma synchronous = full")
             connection.execute(f"pragma cache_size = -{_PAGE_CACHE_KIB}")
             connection.execute("pragma recursive_triggers = off")
+            # SQLite never cuts a log by itself while anyone has the file open.
+            connection.execute(f"pragma journal_size_limit = {LOG_BYTES}")
             if read_only:
                 connection.execute("pragma query_only = on")
         except BaseException:
