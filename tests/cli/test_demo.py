@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast import App, Status
 from holdfast.cli.demo.audit import AuditLog, AuditReader, Run
+from holdfast.cli.demo.command import program_again
 from holdfast.cli.demo.machines import expected_result
 from holdfast.cli.demo.process import WorkerProcess
 from holdfast.cli.demo.proof import Committed, Finished, Proof, prove
@@ -49,6 +51,20 @@ def test_the_demo_in_a_pipe_proves_that_nothing_was_lost(folder: Path, backend: 
     assert hint is not None
     listed = in_pipe([*HOLDFAST, "list", "--name", "Order", "--database", hint[1], "--limit", "5"], folder=folder)
     assert listed.out.count("done") == 5
+
+
+def test_the_demo_names_the_program_so_that_the_same_shell_finds_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = folder / "holdfast"
+    script.touch(0o755)
+    monkeypatch.setattr(sys, "argv", [str(script), "demo"])
+    monkeypatch.setenv("PATH", str(folder / "elsewhere"))
+    assert program_again() == str(script)
+    monkeypatch.setenv("PATH", str(folder))
+    assert program_again() == "holdfast"
+    monkeypatch.setattr(sys, "argv", [str(folder / "__main__.py"), "demo"])
+    assert program_again() == f"{sys.executable} -m holdfast"
 
 
 def test_the_demo_as_json_says_how_it_ended_and_leaves_the_database_of_the_environment_alone(folder: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -73,7 +75,16 @@ def _print_ending(out: Output, ending: Ending, orders: int, database: str) -> No
     out.line(f"All of it is in {ending.ledger}. Look into it:")
     where = f"--database {shlex.quote(redacted_url(database))}"
     for command in ("list", f"show {ending.first_order}", f"history {ending.first_order}"):
-        out.line(f"  holdfast {command} {where}", "cyan")
+        out.line(f"  {program_again()} {command} {where}", "cyan")
+
+
+def program_again() -> str:
+    """How to call this program once more from the same shell: the one of `make demo` is on no path."""
+    called = Path(sys.argv[0])
+    if called.name != "holdfast":
+        return f"{shlex.quote(sys.executable)} -m holdfast"
+    found = shutil.which("holdfast")
+    return "holdfast" if found is not None and called.exists() and called.samefile(found) else shlex.quote(str(called))
 
 
 def _claims(ending: Ending, orders: int) -> list[str]:
