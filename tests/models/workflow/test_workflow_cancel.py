@@ -360,6 +360,29 @@ async def test_a_cancel_cascades_to_children_which_clean_up_themselves(rig: Rig,
     assert sorted(cleaned) == ["a", "b", "parent"]
 
 
+@COLD
+async def test_a_cancel_that_cascades_is_no_failure_of_its_children(rig: Rig, cold: bool) -> None:
+    """They have ended when the run hears of its cancel. As failed it would be retried with what failed by itself."""
+
+    @rig.app.task(queue="elsewhere")
+    async def slow(number: int) -> int:
+        return number
+
+    @rig.app.workflow
+    async def fan(ctx: Context) -> None:
+        await ctx.all(slow(1), slow(2))
+
+    await rig.app.configure_queue("elsewhere", paused=True)
+    handle = await fan.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    await rig.run()
+    await handle.cancel(cascade=True, reason="runaway")
+    await rig.run()
+    children = await rig.stores.store.children(handle.id.to_bytes())
+    assert [view.status for view in children] == [Status.CANCELLED, Status.CANCELLED]
+    assert await rig.status(handle) is Status.CANCELLED
+
+
 async def test_a_cancelled_child_is_a_failure_of_its_call(rig: Rig) -> None:
     @rig.app.workflow
     async def child(ctx: Context) -> None:

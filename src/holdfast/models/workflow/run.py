@@ -87,13 +87,14 @@ class Run(Lane):
         if is_new:
             parent = None if claim.parent is None else id_text(claim.parent)
             session.start(self._definition.digest, claim.state, parent, claim.idempotency_key, claim.version)
+        reason = (claim.cancel_reason or "cancelled") if claim.cancel_requested else None
         if claim.inbox:
-            self._ingest(claim.inbox)
+            self._ingest(claim.inbox, reason)
         if not is_new:  # else it waits for nothing yet
             session.receive_wanted()  # before timers: a signal in time does not lose to a worker that came late
             session.fire_timers(claim.picked_at_us)
-        if claim.cancel_requested:
-            session.request_cancel(claim.cancel_reason or "cancelled")
+        if reason is not None:
+            session.request_cancel(reason)
 
     def _new_session(self) -> Session:
         claim, definition = self._claim, self._definition

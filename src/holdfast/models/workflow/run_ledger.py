@@ -199,16 +199,24 @@ class RunLedger:
 
     async def _look_outside(self) -> None:
         """Take in what came while calls are in flight."""
-        store = self._engine.store
-        self._ingest(await store.inbox(self._claim.promise))
-        self._session.receive_wanted()
-        self._session.fire_timers(self._now_us())
-        view = await store.get(self._claim.promise)
-        if view is not None and view.cancel_requested and not self._session.is_finished:
-            self._session.request_cancel(view.cancel_reason or "cancelled")
+        store, session = self._engine.store, self._session
+        inbox = await store.inbox(self._claim.promise)
+        view = await store.get(self._claim.promise)  # later than the inbox: a cancel that ended children is seen here
+        reason = None
+        if view is not None and view.cancel_requested and not session.is_finished:
+            reason = view.cancel_reason or "cancelled"
+        self._ingest(inbox, reason)
+        session.receive_wanted()
+        session.fire_timers(self._now_us())
+        if reason is not None:
+            session.request_cancel(reason)
 
-    def _ingest(self, inbox: Sequence[Signal]) -> None:
-        """B9: what others wrote into the inbox is appended first, in its order."""
+    def _ingest(self, inbox: Sequence[Signal], cancel_reason: str | None) -> None:
+        """B9: what others wrote into the inbox is appended first, in its order.
+
+        But for a cancel that is requested of this run: it comes before children that are cancelled. One that cascades
+        has ended them, and as a failure of their calls they would make a failed run of a cancelled one.
+        """
         if not inbox:
             return
         self._seen, self._ingested = self._seen or set(), self._ingested or []
@@ -217,7 +225,10 @@ class RunLedger:
                 continue
             self._seen.add(row.id)
             if row.kind == CHILD:
-                self._child_ended(id_text(bytes.fromhex(row.name)).removeprefix(self._id), _child_end(row.payload))
+                end = _child_end(row.payload)
+                if cancel_reason is not None and end.status is Status.CANCELLED:
+                    self._session.request_cancel(cancel_reason)
+                self._child_ended(id_text(bytes.fromhex(row.name)).removeprefix(self._id), end)
             else:
                 self._session.deliver(row.name, row.payload)
             self._ingested.append(row.id)
