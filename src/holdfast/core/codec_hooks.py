@@ -11,10 +11,12 @@ What is said about a value that does not fit lives in `codec_faults`; pydantic i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, cast
@@ -133,16 +135,24 @@ def takes_other_numbers(annotation: Any) -> bool:
 
 
 def shape_of(annotation: Any) -> bytes:
-    """Its JSON Schema, the same in every process; nothing where there is none, as of a default without a JSON form."""
-    try:
-        return ENCODER.encode(msgspec.json.schema(annotation, schema_hook=_schema_of))
-    except Exception:
-        return b""
+    """The same in every process, and without the defaults themselves: whether there is one is what a reader minds."""
+    return "\n".join(map(_told, type_infos(mi.type_info(annotation)))).encode(errors="backslashreplace")
 
 
-def _schema_of(annotation: type) -> dict[str, Any]:
-    describe = getattr(annotation, "model_json_schema", None)
-    return {"title": annotation.__qualname__} if describe is None else describe()
+def _told(info: mi.Type) -> str:
+    facts: list[object] = [type(info).__name__]
+    for name in info.__struct_fields__:
+        value = getattr(info, name)
+        if name == "fields":
+            facts.append([(field.encode_name, field.required) for field in value])
+        elif name == "cls":
+            members = [repr(one.value) for one in value] if issubclass(value, Enum) else []
+            facts.append([value.__qualname__, *members])
+            with contextlib.suppress(Exception):  # not every model has one
+                facts.append(ENCODER.encode(value.model_json_schema()))
+        elif name == "values" or isinstance(value, str | int | float):
+            facts.append((name, value))
+    return repr(facts)
 
 
 def canonical(value: Any) -> bytes:

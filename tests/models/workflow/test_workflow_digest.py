@@ -7,9 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from holdfast import Context
+from holdfast.core.codec_hooks import shape_of
 from holdfast.models.workflow.definition import code_digest
 
 
@@ -53,6 +58,19 @@ def test_what_a_decorator_wraps_counts() -> None:
         return 2
 
     assert code_digest(one) != code_digest(two)
+
+
+def test_what_a_type_reads_counts_and_its_defaults_do_not() -> None:
+    order = [("number", int), ("folder", Path)]
+    bare, filled, otherwise = (
+        shape_of(msgspec.defstruct("Order", [*order[:1], ("folder", Path, *default)]))
+        for default in ((), (Path("a"),), (Path("b"),))
+    )
+    assert bare == shape_of(msgspec.defstruct("Order", order)) != filled == otherwise
+    renamed = shape_of(msgspec.defstruct("Order", [("id", int), ("folder", Path, Path("a"))]))
+    assert renamed != filled, "though that default has no JSON form"
+    kept, lost = (StrEnum("Size", names) for names in (["small", "large"], ["small"]))
+    assert shape_of(dict[str, kept]) != shape_of(dict[str, lost])  # type: ignore[valid-type]
 
 
 def test_constants_and_nested_functions_count() -> None:
