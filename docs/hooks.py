@@ -40,6 +40,9 @@ GROUPS = {
     ],
 }
 
+# The decorators of an app are methods of what it derives from.
+WITH_INHERITED = "    options:\n      inherited_members: true\n"
+
 
 def grouped_names() -> dict[str, list[str]]:
     """Every public name, in the group that it is shown in."""
@@ -53,7 +56,7 @@ def names() -> str:
     lines = []
     for title, found in grouped_names().items():
         lines.append(f"## {title}\n")
-        lines += [f"::: holdfast.{name}\n" for name in found]
+        lines += [f"::: holdfast.{name}\n{WITH_INHERITED if name == 'App' else ''}" for name in found]
     return "\n".join(lines)
 
 

@@ -45,6 +45,13 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     assert [name for name in holdfast.__all__ if f'id="holdfast.{name}"' not in page] == []
 
 
+def test_the_reference_has_the_decorators_of_an_app(site: Path) -> None:
+    page = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    inside = {"find_batch", "find_flow", "runners"}
+    methods = {name for name in dir(holdfast.App) if not name.startswith("_")} - inside
+    assert sorted(name for name in methods if f'id="holdfast.App.{name}"' not in page) == []
+
+
 def test_the_reference_has_every_command_and_error(site: Path, hooks: ModuleType) -> None:
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f'id="holdfast-{name}"' not in commands] == []

@@ -160,6 +160,9 @@ class Declarations:
 
         With a `queue` it has an execution of its own on it when a workflow calls it; without one it runs inline in the
         worker that holds the workflow. Errors not named in `raises` arrive in a workflow as `TaskFailed`.
+
+        `timeout` bounds each attempt, `heartbeat_timeout` its silence. With `effects="at_most_once"` there is one
+        attempt; a call whose attempt was cut off is `Uncertain`.
         """
 
         return self._declared(Task, self._functions.add_task, self._function_starter, function, settings)
