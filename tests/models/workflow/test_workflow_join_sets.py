@@ -60,6 +60,50 @@ async def test_results_come_in_the_order_of_their_ends_and_replay_keeps_it(rig: 
     assert await handle.result() == list(order)
 
 
+class Looked(dict[str, Any]):
+    """Counts how often it was asked whether it has a key."""
+
+    times = 0
+
+    def __contains__(self, key: object) -> bool:
+        Looked.times += 1
+        return super().__contains__(key)
+
+
+@COLD
+async def test_a_large_join_set_is_not_looked_through_for_each_of_its_results(rig: Rig, cold: bool) -> None:
+    """Else a set of twenty thousand holds up the worker's loop for the better part of a minute."""
+    members, looks = 300, []
+
+    @rig.app.task(queue="a")
+    async def number(n: int) -> int:
+        return n
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[int]:
+        seen: list[int] = []
+        async with ctx.join_set() as jobs:
+            for n in range(members):
+                jobs.submit(number, n)
+            await ctx.signal("take", int)
+            jobs._session.settled = Looked(jobs._session.settled)
+            Looked.times = 0
+            seen += [done.result() async for done in jobs]
+            looks.append(Looked.times)
+        await ctx.signal("go", int)
+        return sorted(seen)
+
+    handle = await work.start()
+    worker = await rig.make_worker(queues=["default", "a"], warm_most=0 if cold else None)
+    for signal in ("take", "go"):
+        await worker.run_until_idle()
+        await handle.signal(signal, 1)
+    await worker.run_until_idle()
+    assert await handle.result() == list(range(members))
+    assert len(looks) == (2 if cold else 1)  # a replay takes as it is recorded
+    assert max(looks) < 10 * members
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(QUEUES)), ids="".join)
 async def test_all_gives_results_in_the_order_asked_and_any_the_first(rig: Rig, order: tuple[str, ...]) -> None:
     tasks = remote_tasks(rig)

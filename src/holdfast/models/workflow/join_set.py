@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -26,6 +27,7 @@ class JoinSet(Generic[T]):
         self._session = session
         self._cancel_rest = cancel_rest
         self._members: dict[str, CallPromise[T]] = {}
+        self._came: deque[str] = deque()  # of these, some that are settled, in the order in which they came
         self._is_closed = False
         self._id = session.begin_join_set()
 
@@ -134,16 +136,16 @@ class _Next(Generic[T]):
         session.must_be_current()
         if not members:
             raise CallNotAllowedError("this join set has no result left to take (JS-6)")
-        ids = tuple(members)
         if not join_set._is_closed:
-            session.note_watched(ids)
-        if self._timeout_seconds is None:
+            session.note_watched(members)
+        if self._timeout_seconds is not None:
+            yield from self._await_until(session, tuple(members), self._timeout_seconds)
+        elif not session.has_member(join_set._id, members, join_set._came):
+            ids = tuple(members)
             if not session.is_ready("Any", ids):
                 yield Wait("Any", ids)
-        else:
-            yield from self._await_until(session, ids, self._timeout_seconds)
         join_set._is_closed = True
-        taken = session.take_member(join_set._id, ids)
+        taken = session.take_member(join_set._id, members, join_set._came)
         assert taken is not None
         promise = members.pop(taken)
         promise._settle()

@@ -7,6 +7,7 @@ have ended, so an `OpenCall` is made only of what is open at its end.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,12 +119,12 @@ def _awaiting(reading: _Reading, event: events.ExecutionAwaiting) -> None:
 
 
 def _delivered(reading: _Reading, event: events.SignalDelivered) -> None:
-    reading.past.buffered.setdefault(event.signal_name, []).append((event.sequence, event.payload))
+    reading.past.buffered.setdefault(event.signal_name, deque()).append((event.sequence, event.payload))
 
 
 def _received(reading: _Reading, event: events.SignalReceived) -> None:
     _asked(reading, event)
-    reading.past.buffered[event.signal_name].pop(0)
+    reading.past.buffered[event.signal_name].popleft()
     reading.settled[event.promise_id] = Settled(event.sequence, event.payload)
 
 
@@ -132,7 +133,7 @@ def _submitted(reading: _Reading, event: events.JoinSetSubmitted) -> None:
 
 
 def _taken(reading: _Reading, event: events.JoinSetAwaited) -> None:
-    reading.past.taken.setdefault(event.join_set_id, []).append(event.promise_id)
+    reading.past.taken.setdefault(event.join_set_id, deque()).append(event.promise_id)
 
 
 def _cancelled(reading: _Reading, event: events.CancelRequested) -> None:

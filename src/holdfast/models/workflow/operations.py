@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 
@@ -281,11 +281,24 @@ class Operations(Past):
             self._diverge(asked, None if recorded is None else Operation(recorded, "submit it to the join set", "", ""))
         self.append(JoinSetSubmitted(join_set_id=join_set_id, promise_id=promise_id, **self._event()))
 
-    def take_member(self, join_set_id: str, members: Sequence[str]) -> str | None:
-        """The member whose result is taken now: as recorded, else the earliest settled one, else None."""
+    def has_member(self, join_set_id: str, members: Mapping[str, object], came: Sequence[str]) -> bool:
+        """Whether `is_ready` would say so, found without a look at every member; False: it has to be asked."""
+        if self.cancel_sequence is not None:
+            return False
+        following = self.taken.get(join_set_id) or came
+        if not following or following[0] not in members or following[0] not in self.settled:
+            return False
+        waiting = self.journal.waiting if self.journal.status is BLOCKED else None
+        return waiting is None or len(waiting.waiting_on) != len(members)
+
+    def take_member(self, join_set_id: str, members: Mapping[str, object], came: deque[str]) -> str | None:
+        """The member whose result is taken now: as recorded, else the earliest settled one, else None.
+
+        `came` are those that were found settled and not taken yet, in order; what is settled later comes after them.
+        """
         recorded = self.taken.get(join_set_id)
         if recorded:
-            taken = recorded.pop(0)
+            taken = recorded.popleft()
             if not recorded:
                 del self.taken[join_set_id]
             if taken not in members:
@@ -294,11 +307,14 @@ class Operations(Past):
                     Operation(join_set_id, f"take the result of #{number_of(taken)}", "", ""),
                 )
             return taken
-        settled = [promise_id for promise_id in members if promise_id in self.settled]
-        if not settled:
+        settled = self.settled
+        if not came:
+            found = (promise_id for promise_id in members if promise_id in settled)
+            came.extend(sorted(found, key=lambda promise_id: settled[promise_id].sequence))
+        if not came:
             return None
-        winner = self.first_of(settled)
-        result = self.settled[winner].value
+        winner = came.popleft()
+        result = settled[winner].value
         self.append(JoinSetAwaited(join_set_id=join_set_id, promise_id=winner, result=result, **self._event()))
         return winner
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
@@ -75,7 +76,7 @@ class Past:
         self.timers: dict[str, int] = NONE  # open ones: when they fire
         self.spawned: list[OpenCall] = NONE  # remote calls to be inserted with the next commit
         self.to_cancel: tuple[str, ...] = ()  # calls whose join set was left, or which a cancel found open
-        self.taken: dict[str, list[str]] = NONE  # by join set: what replay has still to give, in order
+        self.taken: dict[str, deque[str]] = NONE  # by join set: what replay has still to give, in order
         self.owners: dict[str, str] = NONE  # by promise: the join set that replay has still to see it submitted to
         self.wait: Wait | None = None  # where the body stands
         self.result: Any = None
@@ -88,7 +89,7 @@ class Past:
         self.cancel_raised = False
         self.children_at_cancel = 0
         # By name: delivered and not received, oldest first, with the sequence of the delivery.
-        self.buffered: dict[str, list[tuple[int, Raw]]] = NONE
+        self.buffered: dict[str, deque[tuple[int, Raw]]] = NONE
         self.submitted: dict[str, str] = NONE  # by promise: the join set that this run of the body put it into
         self.watched: set[str] = NONE  # calls that a combination or a join set waited for, perhaps among others
         self.journal_bytes = 0
@@ -134,11 +135,11 @@ class Past:
             )
         )
         self.buffered = self.buffered or {}
-        self.buffered.setdefault(name, []).append((sequence, Raw(payload.encode())))
+        self.buffered.setdefault(name, deque()).append((sequence, Raw(payload.encode())))
         self.decided = True
 
     def _receive(self, name: str, promise_id: str) -> None:
-        _, payload = self.buffered[name].pop(0)
+        _, payload = self.buffered[name].popleft()
         delivery_id = self.journal.oldest_delivery_id(name)
         assert delivery_id is not None
         sequence = self.journal.length
