@@ -21,6 +21,31 @@ class Pool:
     name = "pool"
 
 
+def test_a_method_is_refused_where_it_is_declared() -> None:
+    """It was taken for a function with one parameter more, and every call of it failed for want of the last."""
+    app = App("methods", store="never.db")
+    with pytest.raises(DefinitionError, match=r"Shop\.pack is a method, and no process but this one has its 'self'"):
+
+        class Shop:
+            @app.task
+            async def pack(self, order: int) -> int:
+                return order
+
+    with pytest.raises(DefinitionError, match=r"Depot\.ship is a method"):
+
+        class Depot:
+            @app.workflow  # type: ignore[arg-type]
+            async def ship(self, ctx: Context) -> None: ...
+
+    class Packer:
+        @staticmethod
+        @app.task
+        def pack(order: int) -> int:
+            return order
+
+    assert Packer.pack.signature.names == ("order",)
+
+
 @pytest.mark.parametrize("queue", [None, "far"], ids=["inline", "remote"])
 async def test_parameters_that_are_given_by_keyword_alone(rig: Rig, queue: str | None) -> None:
     @rig.app.task(queue=queue, retry=ONCE)

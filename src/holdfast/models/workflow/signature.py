@@ -117,6 +117,11 @@ def _hints(function: Callable[..., Any], where: str, skip: int) -> dict[str, Any
 def _parameters(function: Callable[..., Any], where: str, skip: int) -> list[inspect.Parameter]:
     """Those after the first `skip`, which are given by position."""
     parameters = list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name in ("self", "cls") and _is_in_class(function):
+        raise DefinitionError(
+            f"{where} is a method, and no process but this one has its {parameters[0].name!r}: declare a function, or "
+            "write @staticmethod above this decorator, and give it what it needs as arguments or resources"
+        )
     for first in parameters[:skip]:
         if first.kind is first.KEYWORD_ONLY:
             raise DefinitionError(f"{where} is given {first.name!r} by position: write it before the `*`")
@@ -139,6 +144,11 @@ def _by_position(function: Callable[..., Any], names: tuple[str, ...], skip: int
         return function(*arguments[:at], **dict(zip(named, arguments[at:], strict=True)), **resources)
 
     return call
+
+
+def _is_in_class(function: Callable[..., Any]) -> bool:
+    within = getattr(function, "__qualname__", "").rpartition(".")[0]
+    return bool(within) and not within.endswith("<locals>")
 
 
 def _is_positional(parameter: inspect.Parameter) -> bool:
