@@ -297,6 +297,32 @@ async def test_a_name_is_found_even_if_the_store_is_away_at_first(rig: Rig, monk
         await other.close()
 
 
+async def test_a_worker_that_takes_a_new_name_of_a_silent_server_can_leave(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for waits in ("SETTLE_SECONDS", "SIGN_OFF_SECONDS"):
+        monkeypatch.setattr(f"holdfast.engine.worker.{waits}", 0.01)
+    faulty = Faulty(rig.stores.unopened())
+    other = Rig(rig.stores, store=faulty.as_store())
+    asked = asyncio.Event()
+
+    async def silence(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    try:
+        other.app.machine(Idle)
+        worker = await other.make_worker()
+        faulty.on_call = {"register_worker": silence, "retire_worker": silence}
+        await rig.stores.store.retire_worker(worker.id)
+        await worker.beat_once()
+        await asked.wait()
+        async with asyncio.timeout(10):
+            await other.stop(worker, 0)
+    finally:
+        await other.close()
+
+
 class Idle(Machine[int]):
     @step(initial=True)
     async def only(self, ctx: MachineContext[int]) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -77,6 +78,23 @@ async def test_a_hook_hears_of_each_failure_once_and_of_nothing_else(shop: Shop)
     assert [event.id for event in told] == failed
     assert (told[0].event, told[0].kind, json.loads(bytes(told[0].attributes))) == ("failed", "task", {"city": "Rome"})
     assert json.loads(bytes(told[0].error or b""))["message"] == "no"
+
+
+async def test_a_hook_leaves_a_server_that_fell_silent(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would hold up its worker, which was told to stop, for as long as the server may take to answer."""
+    monkeypatch.setattr("holdfast.models.hooks.LEAVE_SECONDS", 0.01)
+    runner = shop.runner(function_hook("failed", print, "h"))
+    await runner.run_once()
+
+    async def silence(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(await shop.app.store(), "leave_place", silence)
+    async with asyncio.timeout(10):
+        await runner.stop()
+    assert "the place of hook h is left to run out" in caplog.text
 
 
 async def test_another_worker_goes_on_where_one_has_died(shop: Shop) -> None:

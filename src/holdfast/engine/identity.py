@@ -73,11 +73,15 @@ class Identity:
         """No other name is taken from now on."""
         self._is_leaving = True
 
-    async def settle(self) -> bool:
-        """Wait for a change that is under way; whether there was one."""
-        if self._changing is None:
+    async def settle(self, within_seconds: float | None = None) -> bool:
+        """Wait for a change that is under way, and end one that takes longer than this; whether there was one."""
+        changing = self._changing
+        if changing is None:
             return False
-        await asyncio.wait([self._changing])
+        _, late = await asyncio.wait([changing], timeout=within_seconds)
+        if late:
+            changing.cancel()
+            await asyncio.wait([changing])
         return True
 
     async def _change(self) -> None:

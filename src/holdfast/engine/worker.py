@@ -45,6 +45,7 @@ log = logging.getLogger("holdfast.engine")
 
 BEGIN_SECONDS = 0.5  # for the first passes of the loops, which `start` waits for
 SIGN_OFF_SECONDS = 4.0
+SETTLE_SECONDS = 1.0  # for a new name that is being taken, by a worker that leaves
 HEAD_START_SECONDS = 0.05  # for the first of what was picked, before connections are warmed and the other loops begin
 
 Ended = Callable[[bytes, Status, str | None, str | None], None]
@@ -330,7 +331,7 @@ class Worker:
         await self._picker.stop()
         assert self._drain is not None
         await self._drain.run(self._settings.drain_seconds if drain_seconds is None else drain_seconds)
-        await self._identity.settle()
+        await self._identity.settle(SETTLE_SECONDS)
         for service in self._loops:
             await service.stop()
         for runner in self._all_runners:

@@ -38,6 +38,7 @@ Occasion = Literal["failed", "stranded", "dead_lettered"]
 OCCASIONS: Final[tuple[Occasion, ...]] = get_args(Occasion)
 
 LEASE_SECONDS: Final = 30.0
+LEAVE_SECONDS = 2.0  # for a server that fell silent, once the worker leaves
 POLL_SECONDS: Final = 1.0
 PAGE: Final = 100
 ATTEMPTS: Final = 26  # about an hour and a half
@@ -171,7 +172,8 @@ class HookRunner(Service):
         if self._position is not None:
             self._position = None
             try:
-                await (await self._connection.store()).leave_place(self._hook.name, self._owner)
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await (await self._connection.store()).leave_place(self._hook.name, self._owner)
             except Exception:
                 log.warning("the place of hook %s is left to run out", self._hook.name)
 
