@@ -64,7 +64,7 @@ async def make(base: Path, *operation_ids: str) -> None:
     ledger = Ledger(base, participant_id="maker", timing=FAST)
     for operation_id in operation_ids:
         operation = await ledger.create_operation(operation_id=operation_id, description=f"about {operation_id}")
-        await operation.start_call(description="open call [/b] [red]")
+        await operation.start_call(description="open call [/b] [red]\x1b]0;mine\x07")
     await ledger.dispose()
 
 
@@ -106,9 +106,10 @@ def test_tables_in_a_terminal_show_participants_frames_ages_and_phases(
     assert "s ago" in table
     ops(["show", "alpha", "--no-recover"], standalone_mode=False)
     view = capsys.readouterr().out
-    # What others wrote into the file is shown as it is, not taken for markup.
-    for word in ("running", "maker", "open call [/b] [red]", "active", "fails"):
+    # What others wrote into the file is shown as it is, not taken for markup, nor by the terminal for an order.
+    for word in ("running", "maker", "open call [/b] [red]\\x1b]0;mine\\x07", "active", "fails"):
         assert word in view
+    assert "\x1b]" not in table + view
 
 
 def test_looking_sees_abandoned_operations_to_their_end(base: Path) -> None:

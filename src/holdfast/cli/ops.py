@@ -22,6 +22,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from holdfast.cli.output import visible
 from holdfast.core.errors import AmbiguousIdError, HoldfastError
 from holdfast.models.operation import CorruptLedgerError, Ledger, LedgerData, OperationState, StackFrame
 from holdfast.models.operation.data import encode, format_time
@@ -251,17 +252,17 @@ def _operations_table(found: dict[str, LedgerData | CorruptLedgerError]) -> Tabl
     table = Table("operation", "state", "initiator", "calls", "participants", "heartbeat", "description", box=None)
     for operation_id, data in found.items():
         if isinstance(data, CorruptLedgerError):
-            table.add_row(operation_id, _painted("corrupt"), "", "", "", "", escape(str(data)))
+            table.add_row(operation_id, _painted("corrupt"), "", "", "", "", _shown(str(data)))
             continue
         participants = len({frame.participant_id for frame in data.stack})
         table.add_row(
             operation_id,
             _painted(data.state.value) + (" [red]aborted[/]" if data.aborted else ""),
-            escape(data.initiator_id),
+            _shown(data.initiator_id),
             str(len(data.stack)),
             str(participants),
             _age(data.last_heartbeat_us),
-            escape(data.description or data.failure_reason or ""),
+            _shown(data.description or data.failure_reason or ""),
         )
     return table
 
@@ -270,16 +271,16 @@ def _operation_view(data: LedgerData) -> Group:
     phases = Table(box=None, show_header=False)
     phases.add_row("operation", data.operation_id)
     phases.add_row("state", _painted(data.state.value) + (" [red]aborted[/]" if data.aborted else ""))
-    phases.add_row("initiator", escape(data.initiator_id))
+    phases.add_row("initiator", _shown(data.initiator_id))
     phases.add_row("started", format_time(data.start_us))
     phases.add_row("heartbeat", _age(data.last_heartbeat_us))
     if data.failure_reason:
-        phases.add_row("failure", escape(data.failure_reason))
+        phases.add_row("failure", _shown(data.failure_reason))
     for name, moment_us in (("1 detected", data.detection_us), ("3 frames removed", data.removal_us)):
         if moment_us is not None:
             phases.add_row(name, format_time(moment_us))
     if data.state is OperationState.FAILED:
-        phases.add_row("crashed", escape(", ".join(data.crashed_call_ids) or "none"))
+        phases.add_row("crashed", _shown(", ".join(data.crashed_call_ids) or "none"))
     return Group(phases, _frames_table(data.stack))
 
 
@@ -287,15 +288,20 @@ def _frames_table(frames: tuple[StackFrame, ...]) -> Table:
     table = Table("call", "participant", "pid", "state", "heartbeat", "crash", "description", box=None)
     for frame in frames:
         table.add_row(
-            escape(frame.call_id),
-            escape(frame.participant_id),
+            _shown(frame.call_id),
+            _shown(frame.participant_id),
             str(frame.pid),
             frame.state.value,
             _age(frame.last_heartbeat_us),
             "fails" if frame.fail_on_crash else "contained",
-            escape(frame.description or ""),
+            _shown(frame.description or ""),
         )
     return table
+
+
+def _shown(text: str) -> str:
+    """What participants and their programs said, line by line, without what a terminal would take for an order."""
+    return escape("\n".join(map(visible, text.splitlines())))
 
 
 def _painted(state: str) -> str:
