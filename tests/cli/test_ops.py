@@ -74,7 +74,7 @@ def test_list_and_show_in_a_pipe_are_json(base: Path) -> None:
     assert [item["operationId"] for item in listed] == ["alpha", "beta"]
     assert listed[0]["operationState"] == "running"
     shown = json.loads(run(base, "show", "al", "--no-recover").out)  # any unambiguous prefix
-    assert shown["stack"][0]["description"] == "open call [/b] [red]"
+    assert shown["stack"][0]["description"] == "open call [/b] [red]\x1b]0;mine\x07"
     assert (base / "alpha.operation.json").exists()
 
 
