@@ -273,7 +273,7 @@ class Lent:
         if isinstance(error, _PASSING):
             self._aged[1].terminate()
             self._connections.note_loss()
-            if isinstance(error, OSError):  # a timeout is one, and what the kernel says of a peer that is gone
+            if isinstance(error, OSError):  # a timeout is one; who hung up is told by another error
                 self._connections.distrust(self._newest)
         elif error is not None and not isinstance(error, Exception):
             self._connections.cut(self._aged[1])
