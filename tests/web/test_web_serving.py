@@ -18,6 +18,8 @@ import pytest
 from tests.web.kit import ADMIN, Shop
 
 from holdfast.core.errors import ConfigurationError
+from holdfast.web import guard
+from holdfast.web.connections import PromptProtocol
 from holdfast.web.security import Tokens
 from holdfast.web.server import serve
 
@@ -45,6 +47,37 @@ async def test_stopping_ends_open_streams(shop: Shop) -> None:
             serving.cancel()
             rest = [line async for line in lines]
         assert "event: ready" in rest
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: loc",
+        b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntok",
+        b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntok",
+    ],
+    ids=["nothing", "half a head", "half a form", "a body that nobody reads"],
+)
+async def test_a_stranger_who_does_not_come_to_the_point_holds_no_connection(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(PromptProtocol, "head_seconds", 0.05)
+    monkeypatch.setattr(guard, "LOGIN_SECONDS", 0.05)
+    up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    tokens = Tokens([("admin", ADMIN)])
+    serving = asyncio.ensure_future(serve(shop.app, port=0, tokens=tokens, handle_signals=False, on_up=up.set_result))
+    reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(await up).port)
+    writer.write(sent)
+    if b"\r\n\r\n" in sent:
+        assert (await reader.readline()).split()[1] in (b"400", b"401")
+        writer.write(b"en")  # what is answered is not taken for a new request
+    async with asyncio.timeout(30):
+        assert b"HTTP/1.1" not in await reader.read()
+    writer.close()
+    serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving
 

@@ -8,6 +8,7 @@ problem document, to a person's browser with a page.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -46,6 +47,7 @@ log = logging.getLogger("holdfast.web")
 BODY_MAX_BYTES: Final = 4 * 1024 * 1024
 LOGIN: Final = "/login"
 LOGIN_MAX_BYTES: Final = 64 * 1024  # of a form that strangers may send: what reads it takes a microsecond a byte
+LOGIN_SECONDS: Final = 30.0
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FORM: Final = "application/x-www-form-urlencoded"
 _CSRF_NONCE: Final = re.compile(r"[0-9a-f]{32}")
@@ -131,9 +133,15 @@ class _Exchange:
             raise Problem(421, "bad-host", "without a token only localhost, 127.0.0.1 and [::1] are served")
 
     async def _read_body(self) -> bytes:
-        most = self._guard._body_max_bytes
-        if self._scope["path"] == LOGIN:
-            most = min(most, LOGIN_MAX_BYTES)
+        if self._scope["path"] != LOGIN:
+            return await self._read_at_most(self._guard._body_max_bytes)
+        try:
+            async with asyncio.timeout(LOGIN_SECONDS):
+                return await self._read_at_most(min(self._guard._body_max_bytes, LOGIN_MAX_BYTES))
+        except TimeoutError:
+            raise Problem(400, "invalid", f"the form did not arrive within {LOGIN_SECONDS:.0f} seconds") from None
+
+    async def _read_at_most(self, most: int) -> bytes:
         length = self._headers.get("content-length", "")
         if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > most):
             raise _too_large(most)

@@ -31,6 +31,7 @@ from holdfast.core.errors import ConfigurationError, HoldfastError
 from holdfast.store.base import Store
 from holdfast.web import login, openapi
 from holdfast.web.api import ROUTES
+from holdfast.web.connections import PromptProtocol
 from holdfast.web.guard import BODY_MAX_BYTES, Guard, http_problem
 from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
@@ -172,7 +173,8 @@ def make_server(application: Starlette, host: str, port: int) -> Server:
             application,
             host=host,
             port=port,
-            http="h11",  # the one that limits the size of headers
+            http=PromptProtocol,  # of h11, the one that limits the size of headers
+            ws="none",
             log_config=None,
             log_level="warning",
             access_log=False,
