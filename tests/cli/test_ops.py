@@ -126,6 +126,31 @@ def test_looking_sees_abandoned_operations_to_their_end(base: Path) -> None:
     assert kept["failureReason"] == "no participant is left"
 
 
+def test_looking_at_operations_of_others_deletes_nothing_for_them(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files may name anything below the folder that an administrator is in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "precious").touch()
+
+    async def abandon() -> None:
+        ledger = Ledger(base, participant_id="maker", timing=FAST)
+        operation = await ledger.create_operation(operation_id="bait")
+        await operation.add_temp_resource(tmp_path / "precious")
+        await ledger.dispose()
+
+    asyncio.run(abandon())
+    until(lambda: time.time_ns() // 1000 - Ledger(base).read("bait").last_heartbeat_us > FAST.staleness_ms * 1000)
+    mine = os.geteuid()
+    monkeypatch.setattr("os.geteuid", lambda: mine + 1)
+    ran = run(base, "list")
+    assert (ran.code, "is left to its owner" in ran.err) == (0, True)
+    assert (tmp_path / "precious").exists()
+    monkeypatch.setattr("os.geteuid", lambda: mine)
+    run(base, "list")
+    assert not (tmp_path / "precious").exists()
+
+
 def test_exec_runs_programs_as_participants_and_passes_their_exit_codes(base: Path) -> None:
     """A shell script takes part: one program initiates, others join by the environment."""
     inner = f'{sys.executable} -m holdfast.operation exec --participant inner -- sh -c "exit 3"'

@@ -191,6 +191,10 @@ def _read_all(ledger: Ledger, with_backups: bool) -> dict[str, LedgerData | Corr
 
 
 def _recover(ledger: Ledger) -> None:
+    if not _is_ours(ledger.base_path):
+        click.echo("other users' operations are in this folder: what is abandoned is left to its owner", err=True)
+        return
+
     async def recover() -> None:
         suspects = await ledger.begin_recovery()
         if suspects:
@@ -297,6 +301,14 @@ def _frames_table(frames: tuple[StackFrame, ...]) -> Table:
             _shown(frame.description or ""),
         )
     return table
+
+
+def _is_ours(folder: Path) -> bool:
+    """Clean-up deletes what the files of the folder name: whoever only looks must not delete for somebody else."""
+    try:
+        return all(file.lstat().st_uid == os.geteuid() for file in folder.glob("*.operation.json"))
+    except FileNotFoundError:  # it has just ended: the next look will tell
+        return False
 
 
 def _shown(text: str) -> str:
