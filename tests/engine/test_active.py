@@ -53,6 +53,20 @@ async def test_a_newer_claim_of_a_row_displaces_the_older() -> None:
     await ended(first, second)
 
 
+async def test_a_claim_that_released_its_row_is_not_stopped_by_the_next_one() -> None:
+    """Nothing of it was lost: it has only to hear that its commit is there, and a workflow to leave its session."""
+    active, old, new, first, second = ActiveClaims(), claim(1), claim(1, epoch=2), task(), task()
+    active.add(old, first)
+    active.let_go(old)
+    active.add(new, second)
+    assert not first.cancelling()
+    assert len(active) == 2, "it keeps its place until it is over"
+    active.let_go(old)
+    active.remove(old)
+    assert (active.is_alive(new), len(active)) == (True, 1)
+    await ended(first, second)
+
+
 async def test_removing_twice_counts_once() -> None:
     active, one, work = ActiveClaims(), claim(1), task()
     active.add(one, work)

@@ -37,6 +37,14 @@ class ActiveClaims:
         self._tasks[id(claim)] = task
         self.by_queue[claim.queue] += 1
 
+    def let_go(self, claim: ExecutionClaim) -> None:
+        """Its own commit released the row, which may be picked again before its task has heard of that.
+
+        The later claim must not stop it then: a workflow is about to leave its session for the next one.
+        """
+        if self.living.get(claim.row) is claim:
+            del self.living[claim.row]
+
     def replace(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> None:
         """Another task goes on with the same claim."""
         if self._concluding.pop(id(claim), None) is not None or id(claim) in self._tasks:

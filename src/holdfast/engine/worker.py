@@ -122,7 +122,8 @@ class Worker:
 
     def watch(self, claim: ExecutionClaim, stirred: Callable[[], None] | None) -> None:
         if stirred is None:
-            self._watched.pop(claim.row, None)
+            if self._active.living.get(claim.row, claim) is claim:  # else a later claim of the row watches
+                self._watched.pop(claim.row, None)
         else:
             self._watched[claim.row] = stirred
 
@@ -460,6 +461,7 @@ class Worker:
             self._observer.advanced(claim, advance, receipt)
         if status is Status.EXECUTING:
             return
+        self._active.let_go(claim)
         if status in TERMINAL and receipt.successor is None:  # else its end is told by the run that goes on
             self._on_ended(claim.promise, status, advance.result, advance.error)
         if advance.wake_at_us is not None:

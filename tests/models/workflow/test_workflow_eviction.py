@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import hashlib
 from datetime import datetime
@@ -12,6 +13,10 @@ import pytest
 
 from holdfast import Context, Evicted, RetryPolicy, Status, current
 from holdfast.models.workflow.runner import WorkflowRunner
+from holdfast.models.workflow.session import Session
+from holdfast.models.workflow.warm import WarmSessions
+from holdfast.store.effects import AdvanceExecution
+from holdfast.store.values import ExecutionClaim, Receipt
 from holdfast.testing.faults import FaultyStore, lose_reply
 from tests.models.workflow.kit import Gate, Rig
 
@@ -49,6 +54,44 @@ async def test_eviction_runs_finally_but_records_and_starts_nothing(rig: Rig) ->
     await handle.signal("go", 1)
     assert await rig.result(handle) == "done"
     assert seen[2:] == ["finally", "first", "second"]
+
+
+async def test_a_run_that_is_picked_again_before_it_hears_of_its_park_stays_in_memory(rig: Rig) -> None:
+    """Else a run that is woken often is replayed every so often, at a cost that grows with its journal."""
+    begun: list[int] = []
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> int:
+        begun.append(1)
+        return await ctx.signal("go", int)
+
+    handle = await work.start()
+    worker = await rig.worker()
+    applied = worker._committer._on_applied
+
+    def picked_again(claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
+        applied(claim, advance, receipt)
+        if receipt.status is Status.AWAITING_PROMISE:
+            next_claim, later = copy.copy(claim), asyncio.get_running_loop().create_task(asyncio.sleep(0))
+            worker._active.add(next_claim, later)
+            later.add_done_callback(lambda _: worker._active.remove(next_claim))
+
+    worker._committer._on_applied = picked_again
+    await rig.run()
+    await handle.signal("go", 7)
+    assert await rig.result(handle) == 7
+    assert len(begun) == 1
+
+
+def test_a_session_that_was_left_late_is_not_counted_twice() -> None:
+    """A claim that hears late that it is over may leave its session when the next one has left another."""
+    warm = WarmSessions(most=10, most_bytes=1_000)
+    for revision in range(50):
+        session = Session("ab" * 32)
+        session.journal_bytes = 300
+        warm.put(b"p", (revision, 0), session)
+    assert len(warm) == 1
+    assert warm._bytes == 300
 
 
 @pytest.mark.parametrize("stubborn", ["durable", "swallows", "raises"])

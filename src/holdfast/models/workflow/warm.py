@@ -42,6 +42,10 @@ class WarmSessions:
         if self._most == 0 or session.journal_bytes > self._most_bytes:
             session.evict()
             return
+        displaced = self._sessions.pop(promise, None)  # of a claim that heard late that it was over
+        if displaced is not None:
+            self._bytes -= displaced[1].journal_bytes
+            displaced[1].evict()
         self._sessions[promise] = (mark, session)
         self._bytes += session.journal_bytes
         while len(self._sessions) > self._most or self._bytes > self._most_bytes:
