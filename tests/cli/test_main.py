@@ -67,6 +67,13 @@ def test_wrong_use_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert ran.err == "holdfast: No such command 'lst': did you mean `list`? (see `holdfast --help`)\n"
 
 
+def test_an_error_is_a_line_on_click_8_1_as_well(in_process: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That release, the lowest allowed, has no error of its own for a call without arguments."""
+    monkeypatch.delattr(click.exceptions, "NoArgsIsHelpError")
+    ran = in_process("lst")
+    assert (ran.code, ran.err) == (2, "holdfast: No such command 'lst': did you mean `list`? (see `holdfast --help`)\n")
+
+
 def test_no_command_at_all_shows_the_help(tmp_path: Path) -> None:
     ran = in_pipe([*HOLDFAST], folder=tmp_path, fresh=True)
     assert ran.code == 2

@@ -122,7 +122,7 @@ def run(arguments: Sequence[str] | None = None, command: click.Command = holdfas
         answer = command.main(arguments, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
         return answer if isinstance(answer, int) else Exit.OK
-    except click.exceptions.NoArgsIsHelpError as error:
+    except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:  # click 8.1 prints it by itself
         print(error.format_message(), file=sys.stderr)
         return Exit.WRONG_USE
     except click.ClickException as error:
