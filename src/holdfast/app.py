@@ -34,7 +34,7 @@ from holdfast.models.flow.start import FlowStarter
 from holdfast.models.gathering import gather_results
 from holdfast.models.handle import Handle
 from holdfast.models.hooks import HookRunner
-from holdfast.models.machine.definition import Machine, definition_of
+from holdfast.models.machine.definition import Machine
 from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options, StartOptions, check_limits, check_queue
@@ -48,7 +48,7 @@ from holdfast.models.workflow.task_runner import TaskRunner
 from holdfast.store import store_from_url
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter, QueueSettings
-from holdfast.sync import SyncApp
+from holdfast.sync import SyncApp, starter_of
 
 DATABASE_VARIABLE: Final = "HOLDFAST_DATABASE"
 DEFAULT_DATABASE: Final = "holdfast.db"
@@ -183,8 +183,7 @@ class App(Declarations):
     ) -> R: ...
     async def run(self, definition: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Start one, work in this process until it has ended, and return its result."""
-        starter = definition_of(definition).starter() if isinstance(definition, type) else definition
-        handle: Handle[Any] | BatchRun[Any] = await starter.start(*args, **kwargs)
+        handle: Handle[Any] | BatchRun[Any] = await starter_of(definition).start(*args, **kwargs)
         queues = sorted({(await handle.describe()).queue, *self.queues()})
         async with self.worker(queues=queues):
             return await handle.result()

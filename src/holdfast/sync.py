@@ -22,7 +22,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.core.durations import Duration
 from holdfast.core.error_record import ErrorRecord
-from holdfast.core.errors import ClosedError, ConfigurationError, ForeignAwaitError, HoldfastError
+from holdfast.core.errors import ClosedError, ConfigurationError, ForeignAwaitError, HoldfastError, InvalidArgumentError
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Event
 from holdfast.core.status import Status
@@ -250,7 +250,7 @@ class SyncApp:
     ) -> SyncBatchRun[R]: ...
     def start(self, definition: Any, /, *args: Any, **kwargs: Any) -> SyncHandle[Any] | SyncBatchRun[Any]:
         """Start a machine, a workflow, a task, a flow or a batch; or what its `.options(...)` gave."""
-        started = self.run(_starter(definition).start(*args, **kwargs))
+        started = self.run(starter_of(definition).start(*args, **kwargs))
         return SyncBatchRun(self, started) if isinstance(started, BatchRun) else SyncHandle(self, started)
 
     @overload
@@ -271,7 +271,7 @@ class SyncApp:
     def start_many(self, definition: Flow, inputs: Iterable[Any], /) -> list[SyncHandle[Any]]: ...
     def start_many(self, definition: Any, inputs: Iterable[Any], /) -> Any:
         """Start many in one commit. With a key or `unique` in `.options(...)`, a `Collision` says what was refused."""
-        started = self.run(_starter(definition).start_many(inputs))
+        started = self.run(starter_of(definition).start_many(inputs))
         return [item if isinstance(item, Collision) else SyncHandle(self, item) for item in started]
 
     @overload
@@ -326,9 +326,15 @@ class SyncApp:
         self._loop.close()
 
 
-def _starter(definition: Any) -> Any:
-    is_machine = isinstance(definition, type) and issubclass(definition, Machine)
-    return definition_of(definition).starter() if is_machine else definition
+def starter_of(definition: Any) -> Any:
+    """What starts it: of a machine its starter; all else that an app declared, and its options, start themselves."""
+    if isinstance(definition, type):
+        return definition_of(definition).starter()
+    if not callable(getattr(definition, "start", None)):
+        raise InvalidArgumentError(
+            f"{definition!r:.100} is not declared on an app: decorate it, with @app.workflow or another, and give that"
+        )
+    return definition
 
 
 async def _cancel_others() -> None:

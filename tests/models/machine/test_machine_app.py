@@ -51,6 +51,17 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "orders.db")
 
 
+async def test_what_is_not_declared_is_named(path: str) -> None:
+    async def bare(number: int) -> int:
+        return number
+
+    app: Any = App("orders", store=path)
+    with pytest.raises(InvalidArgumentError, match=r"bare at .* is not declared on an app: decorate it"):
+        await app.run(bare, 1)
+    with pytest.raises(ConfigurationError, match="int is no machine"):
+        await app.run(int, 1)
+
+
 async def test_run_starts_works_and_returns_the_result(rig: Rig) -> None:
     machine = declare(rig.app)
     assert await rig.app.run(machine, 1) == 2
