@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import WouldStall
 from holdfast.store.effects import Commit
-from holdfast.store.sqlite import SqliteStore, control, picking, writer
+from holdfast.store.sqlite import SqliteStore, control, ledger_file, picking, writer
 from holdfast.store.sqlite.lock import WriterLock
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import QueueRoom, QueueSettings, Retention
@@ -331,6 +332,20 @@ async def test_nothing_is_written_into_a_log_that_is_gone(sqlite: SqliteStore, h
         await hand.insert(row("a"))
     aside.rename(log)
     await hand.insert(row("a"))
+
+
+async def test_nothing_is_written_beside_a_log_that_was_replaced(
+    sqlite: SqliteStore, hand: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen within a moment: a look at each commit would cost as much as the commit."""
+    await hand.insert(row("a"))
+    log, aside = sqlite._path.with_name(f"{sqlite._path.name}-wal"), tmp_path / "aside"
+    log.rename(aside)
+    shutil.copyfile(aside, log)
+    monkeypatch.setattr(ledger_file, "monotonic", lambda: inf)
+    with pytest.raises(StoreUnavailableError, match="-wal was deleted or replaced"):
+        await hand.insert(row("b"))
+    aside.replace(log)
 
 
 async def test_nothing_is_written_where_the_folder_cannot_be_looked_into(
