@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from holdfast.testing.stores import Stores
 from tests.engine.desk import Desk
-from tests.engine.rig import Rig, no_hang
+from tests.engine.rig import no_hang, rig
 
 __all__ = ["desk", "no_hang", "rig"]
-
-
-@pytest_asyncio.fixture
-async def rig(stores: Stores) -> AsyncIterator[Rig]:
-    made = Rig(stores)
-    try:
-        yield made
-    finally:
-        await made.close()
 
 
 @pytest.fixture(params=["inline", "in a task"])

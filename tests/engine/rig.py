@@ -1,6 +1,6 @@
 """An app on a ledger with a virtual clock, its workers driven by hand, and a store whose calls can be made to fail.
 
-- `Rig`: what most tests of engine and machines use.
+- `Rig`: what most tests of engine and machines use; `rig` is the fixture of it, on both stores.
 - `no_hang`: a fixture that turns a test that would wait for ever into one that fails.
 - `Faulty`: a wrapper around a real store; `fail` makes chosen calls raise, before or after they were carried out.
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, cast
 
 import pytest
+import pytest_asyncio
 
 from holdfast import App, Collision, Handle
 from holdfast.core.errors import StoreUnavailableError
@@ -101,6 +102,15 @@ class Rig:
         for worker in self._workers:
             await worker.stop(0)
         await self.app.close()
+
+
+@pytest_asyncio.fixture
+async def rig(stores: Stores) -> AsyncIterator[Rig]:
+    made = Rig(stores)
+    try:
+        yield made
+    finally:
+        await made.close()
 
 
 async def renamed(worker: Worker) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
-from tests.engine.rig import Rig
+from tests.engine.rig import rig
 from tests.web.kit import Shop
 
 from holdfast.testing.stores import Stores
+
+__all__ = ["rig", "shop"]
 
 
 @pytest_asyncio.fixture
@@ -16,15 +18,6 @@ async def shop(stores: Stores) -> AsyncIterator[Shop]:
     made = Shop(stores)
     try:
         await made.app.register()
-        yield made
-    finally:
-        await made.close()
-
-
-@pytest_asyncio.fixture
-async def rig(stores: Stores) -> AsyncIterator[Rig]:
-    made = Rig(stores)
-    try:
         yield made
     finally:
         await made.close()

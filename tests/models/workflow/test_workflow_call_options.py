@@ -14,6 +14,16 @@ from tests.models.workflow.kit import Rig
 COLD = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 
 
+def declare_parcel(app: App) -> type[Machine[int]]:
+    @app.machine
+    class Parcel(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.state)
+
+    return Parcel
+
+
 @COLD
 async def test_calls_of_one_partition_key_run_one_at_a_time(rig: Rig, cold: bool) -> None:
     at_work: list[str] = []
@@ -74,16 +84,12 @@ async def test_what_names_a_start_is_refused_in_a_call(rig: Rig, given: dict[str
     @rig.app.task
     async def work() -> None: ...
 
-    @rig.app.machine
-    class Parcel(Machine[int]):
-        @step(initial=True)
-        async def only(self, ctx: MachineContext[int]) -> Outcome:
-            return Done(None)
+    parcel = declare_parcel(rig.app)
 
     @rig.app.workflow
     async def call(ctx: Context) -> None:
         invoke: Any = ctx.invoke
-        await (work.options(**given)() if of == "task" else invoke(Parcel, 1, **given))
+        await (work.options(**given)() if of == "task" else invoke(parcel, 1, **given))
 
     with pytest.raises(ExecutionFailedError, match="which is for starts from outside"):
         await rig.result(await call.start())
@@ -158,16 +164,12 @@ async def test_a_call_that_was_taken_is_not_refused_when_it_is_replayed(
 ) -> None:
     """As earlier code took it: a run that is on its way since then goes on."""
 
-    @rig.app.machine
-    class Parcel(Machine[int]):
-        @step(initial=True)
-        async def only(self, ctx: MachineContext[int]) -> Outcome:
-            return Done(ctx.state)
+    parcel = declare_parcel(rig.app)
 
     @rig.app.workflow
     async def call(ctx: Context) -> Any:
         invoke: Any = ctx.invoke
-        got = await invoke(Parcel, 1, unique=Unique(key="k"))
+        got = await invoke(parcel, 1, unique=Unique(key="k"))
         await ctx.signal("go")
         return got
 
@@ -181,34 +183,26 @@ async def test_a_call_that_was_taken_is_not_refused_when_it_is_replayed(
 
 
 async def test_attributes_that_a_machine_cannot_have_are_an_error_of_the_call(rig: Rig) -> None:
-    @rig.app.machine
-    class Parcel(Machine[int]):
-        @step(initial=True)
-        async def only(self, ctx: MachineContext[int]) -> Outcome:
-            return Done(ctx.state)
+    parcel = declare_parcel(rig.app)
 
     @rig.app.workflow
     async def call(ctx: Context) -> None:
         invoke: Any = ctx.invoke
-        await invoke(Parcel, 1, attributes={"tags": ["a"]})
+        await invoke(parcel, 1, attributes={"tags": ["a"]})
 
     with pytest.raises(ExecutionFailedError, match="the attribute 'tags'"):
         await rig.result(await call.start())
 
 
 async def test_options_of_a_machine_are_said_to_go_along(rig: Rig) -> None:
-    @rig.app.machine
-    class Parcel(Machine[int]):
-        @step(initial=True)
-        async def only(self, ctx: MachineContext[int]) -> Outcome:
-            return Done(ctx.state)
+    parcel = declare_parcel(rig.app)
 
     @rig.app.workflow
     async def call(ctx: Context) -> int:
         invoke: Any = ctx.invoke
         with pytest.raises(InvalidArgumentError, match="options of a machine go along"):
-            invoke(Parcel.options(priority=1), 1)
-        return int(await invoke(Parcel, 2, priority=1))
+            invoke(parcel.options(priority=1), 1)
+        return int(await invoke(parcel, 2, priority=1))
 
     assert await rig.result(await call.start()) == 2
 
