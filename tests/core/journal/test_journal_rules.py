@@ -385,6 +385,15 @@ def test_every_start_of_an_unscheduled_call_is_reported() -> None:
     assert [(violation.rule, violation.sequence) for violation in found] == [(rules.SE_1, 1), (rules.SE_1, 3)]
 
 
+@pytest.mark.parametrize("order", [("go", 1), ("go", 2)], ids=["next", "late"])
+def test_a_delivery_received_before_it_came_is_consumed_then(order: tuple[str, int]) -> None:
+    """Whether it came in its order or late, the receipt after it is the second one."""
+    script = started().receive(0, "go", 1).deliver(*order).deliver("go", 1).receive(1, "go", 1)
+    found = [(violation.rule, violation.sequence) for violation in validate(ROOT, script.events)]
+    assert (rules.CF_2, 1) in found
+    assert (rules.CF_3, 4) in found
+
+
 def test_one_lost_event_is_reported_where_it_is_missed() -> None:
     """A gap costs one report of S-1 and one per rule it breaks, not one for every later event."""
     events = started().schedule(0).begin(0).complete(0).call(1).call(2).finish().events

@@ -91,11 +91,12 @@ class JoinSet:
 class Inbox:
     """The deliveries of one signal name: those not consumed (id and digest of the payload), and the last id."""
 
-    __slots__ = ("last", "skipped", "unconsumed")
+    __slots__ = ("early", "last", "skipped", "unconsumed")
 
     def __init__(self) -> None:
         self.unconsumed: deque[tuple[int, int]] = deque()
         self.last = 0
+        self.early: set[int] = NONE  # ids that an audit saw received before they were delivered
         # Ids that were passed over, so that one never delivered (CF-2) is not taken for one consumed (CF-3).
         self.skipped: list[range] = []
 

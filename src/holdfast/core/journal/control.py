@@ -65,13 +65,18 @@ def signal_delivered(book: Book, event: SignalDelivered) -> None:
         _deliver_late(inbox, event)
         return
     if inbox is None:
-        inbox = Inbox()
-        book.inboxes = book.inboxes or {}
-        book.inboxes[event.signal_name] = inbox
+        inbox = _new_inbox(book, event.signal_name)
     if delivery_id > last + 1:
         inbox.skipped.append(range(last + 1, delivery_id))
-    inbox.unconsumed.append((delivery_id, hash(bytes(event.payload))))
+    if delivery_id not in inbox.early:
+        inbox.unconsumed.append((delivery_id, hash(bytes(event.payload))))
     inbox.last = delivery_id
+
+
+def _new_inbox(book: Book, signal_name: str) -> Inbox:
+    book.inboxes = book.inboxes or {}
+    inbox = book.inboxes[signal_name] = Inbox()
+    return inbox
 
 
 def _deliver_late(inbox: Inbox | None, event: SignalDelivered) -> None:
@@ -82,8 +87,9 @@ def _deliver_late(inbox: Inbox | None, event: SignalDelivered) -> None:
         if event.delivery_id in skipped:
             inbox.skipped[place] = range(skipped.start, event.delivery_id)
             inbox.skipped.append(range(event.delivery_id + 1, skipped.stop))
-            delivery = (event.delivery_id, hash(bytes(event.payload)))
-            inbox.unconsumed = deque(sorted((*inbox.unconsumed, delivery)))
+            if event.delivery_id not in inbox.early:
+                delivery = (event.delivery_id, hash(bytes(event.payload)))
+                inbox.unconsumed = deque(sorted((*inbox.unconsumed, delivery)))
             return
 
 
@@ -114,6 +120,7 @@ def _matching_delivery(book: Book, event: SignalReceived) -> tuple[int, int] | N
     inbox = book.inboxes.get(name)
     if inbox is None:
         book.refuse(CF_2, event.sequence, "no signal of this name was delivered", event.promise_id, name=name)
+        _new_inbox(book, name).early = {wanted}
         return None
     for place, delivery in enumerate(inbox.unconsumed):
         if delivery[0] == wanted:
@@ -132,6 +139,7 @@ def _matching_delivery(book: Book, event: SignalReceived) -> tuple[int, int] | N
     else:
         detail = f"delivery {wanted} never happened"
         book.refuse(CF_2, event.sequence, detail, event.promise_id, name=name)
+        inbox.early = {*inbox.early, wanted}
     return None
 
 
