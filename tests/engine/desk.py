@@ -23,7 +23,7 @@ class Desk:
         self.hand = Hand(stores.store)
         self.active = ActiveClaims()
         self.gate = asyncio.Lock()
-        self.applied: list[tuple[ExecutionClaim, Status, Receipt]] = []
+        self.released: list[tuple[ExecutionClaim, Status, Receipt]] = []
         self.fenced: list[ExecutionClaim] = []
         self.woke = 0
         self.committer = Committer(
@@ -32,14 +32,14 @@ class Desk:
             self.gate,
             lambda: self.hand.name,
             flush_most=flush_most,
-            on_applied=self._on_applied,
+            on_released=self._on_released,
             on_fenced=self.fenced.append,
             on_woke=self._on_woke,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _on_applied(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
-        self.applied.append((claim, advance.status, receipt))
+    def _on_released(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
+        self.released.append((claim, advance.status, receipt))
 
     def _on_woke(self) -> None:
         self.woke += 1

@@ -24,7 +24,7 @@ async def test_a_commit_is_durable_when_its_future_is_done(desk: Desk) -> None:
     receipt = await desk.committer.commit(claim, (done("5"),))
     assert (receipt.applied, receipt.status) == (True, Status.DONE)
     assert (await desk.hand.view(claim)).result == "5"
-    assert desk.applied == [(claim, Status.DONE, receipt)]
+    assert desk.released == [(claim, Status.DONE, receipt)]
     assert claim.revision == 1
 
 
@@ -208,7 +208,7 @@ async def test_a_flush_is_bounded(stores: Stores, inline: bool) -> None:
         await asyncio.gather(*(desk.committer.commit(claim, (done(),)) for claim in claims))
         assert desk.committer.flushes == 3
         assert sent == claims, "in the order in which they were asked for"
-        assert len(desk.applied) == 10
+        assert len(desk.released) == 10
     finally:
         await desk.close()
 
@@ -219,7 +219,7 @@ async def test_a_fenced_commit_drops_out_alone(desk: Desk) -> None:
     await desk.hand.store.release(desk.hand.name, [stale])
     receipts = await asyncio.gather(*(desk.committer.commit(claim, (done(),)) for claim in (first, stale, last)))
     assert [receipt.applied for receipt in receipts] == [True, False, True]
-    assert [claim for claim, *_ in desk.applied] == [first, last]
+    assert [claim for claim, *_ in desk.released] == [first, last]
     assert stale.revision == 0
 
 
@@ -443,7 +443,7 @@ class TestALostReply:
         self.lose(desk, applied=False)
         await desk.committer.commit(first, (done(),))
         await later[0]
-        assert [claim for claim, *_ in desk.applied] == [first, second]
+        assert [claim for claim, *_ in desk.released] == [first, second]
 
     async def test_a_claim_disowned_meanwhile_is_not_asked_for(self, desk: Desk) -> None:
         (claim,) = await desk.claims(1)

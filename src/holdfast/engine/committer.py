@@ -32,6 +32,7 @@ from holdfast.store.values import ExecutionClaim, Flushed, Receipt
 log = logging.getLogger("holdfast.engine")
 
 FENCED: Final = Receipt(applied=False)
+_EXECUTING: Final = Status.EXECUTING
 LAST_COMMIT_SECONDS: Final = 1.0
 BACKOFF_SECONDS_MOST: Final = 2.0
 AT_ONCE_MOST: Final = 16  # commits in a row without a turn of the loop: others must have theirs
@@ -52,8 +53,8 @@ Answer = tuple[Reply, Receipt]
 
 
 class Committer:
-    """`on_applied` hears of each applied commit, `on_fenced` of each whose row, if ours, is so by another lease;
-    `on_woke` of flushes that made something runnable."""
+    """`on_released` hears of each applied commit after which the row is no longer held, `on_fenced` of each whose row,
+    if ours, is so by another lease; `on_woke` of flushes that made something runnable."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Committer:
         worker_id: Callable[[], str],
         *,
         flush_most: int,
-        on_applied: Callable[[ExecutionClaim, AdvanceExecution, Receipt], None],
+        on_released: Callable[[ExecutionClaim, AdvanceExecution, Receipt], None],
         on_fenced: Callable[[ExecutionClaim], None],
         on_woke: Callable[[], None],
         observer: Observer | None = None,
@@ -73,7 +74,7 @@ class Committer:
         self._gate = gate
         self._worker_id = worker_id
         self._flush_most = flush_most
-        self._on_applied = on_applied
+        self._on_released = on_released
         self._on_fenced = on_fenced
         self._on_woke = on_woke
         self._observer = observer
@@ -167,22 +168,24 @@ class Committer:
 
     def _take(self) -> list[Waiting]:
         """The next batch, without commits whose lease this worker knows to be lost."""
+        taken, self._waiting = self._waiting[: self._flush_most], self._waiting[self._flush_most :]
+        rest = bool(self._waiting)
         batch: list[Waiting] = []
         left: list[Waiting] = []
-        taken = self._waiting[: self._flush_most]
-        rest = self._waiting[self._flush_most :]
         living, rows, here = self._active.living, self._rows, set[int]()
         for waiting in taken:
             claim = waiting[0].claim
-            if living.get(claim.row) is not claim:
+            row = claim.row
+            if living.get(row) is not claim:
                 if not waiting[1].done():
                     waiting[1].set_result(FENCED)
-            elif claim.row in rows or claim.row in here:
+            elif row in here or row in rows:
                 left.append(waiting)
             else:
                 batch.append(waiting)
-                here.add(claim.row)
-        self._waiting = left + rest
+                here.add(row)
+        if left:
+            self._waiting[:0] = left
         if rest:
             self._arm()
         return batch
@@ -216,25 +219,27 @@ class Committer:
         self.commits += len(batch)
         if self._failures:
             self._recovered()
-        if self._observer is not None:
-            self._observer.flushed(len(batch), perf_counter() - began)
-        on_applied = self._on_applied
-        for (commit, _), receipt in zip(batch, flushed.receipts, strict=True):
-            if receipt.applied:
-                claim = commit.claim
-                claim.revision += 1
-                receipt.at_us = flushed.at_us
-                advance = commit.effects[0]
-                if type(advance) is AdvanceExecution:
-                    on_applied(claim, advance, receipt)
-            else:
-                self._on_fenced(commit.claim)
+        observer, at_us = self._observer, flushed.at_us
+        if observer is not None:
+            observer.flushed(len(batch), perf_counter() - began)
         answers: list[Answer] = []  # of runners that go on
-        for (_, reply), receipt in zip(batch, flushed.receipts, strict=True):
-            if isinstance(reply, asyncio.Future):
-                answers.append((reply, receipt))
-            elif not reply.done():
-                reply.set_result(receipt)
+        last: list[Answer] = []  # of those that have left
+        for (commit, reply), receipt in zip(batch, flushed.receipts, strict=True):
+            claim = commit.claim
+            if receipt.applied:
+                claim.revision += 1
+                receipt.at_us = at_us
+                if receipt.status is not _EXECUTING or observer is not None:
+                    advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]  # see `Commit`
+                    if observer is not None:
+                        observer.advanced(claim, advance, receipt)
+                    if receipt.status is not _EXECUTING:
+                        self._on_released(claim, advance, receipt)
+            else:
+                self._on_fenced(claim)
+            (answers if isinstance(reply, asyncio.Future) else last).append((reply, receipt))
+        if last:
+            _tell(last)
         if len(answers) >= SPLIT_LEAST and len(self._flushing) == 1 < self._flushes_most:
             half = len(answers) // 2
             self._tell_later(answers[half:], SPLIT_TURNS)

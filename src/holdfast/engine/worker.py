@@ -146,11 +146,11 @@ class Worker:
     async def transact(
         self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
     ) -> Receipt:
-        advances: list[Effect] = []
+        advances: list[AdvanceExecution] = []
 
         def remembered(value: Any) -> Sequence[Effect]:
             effects = effects_of(value)
-            advances.append(effects[0])
+            advances.append(effects[0])  # type: ignore[arg-type]  # see `Commit`
             return effects
 
         if not self._active.is_alive(claim):
@@ -158,9 +158,10 @@ class Worker:
         receipt = await self._store.transact(self.id, claim, work, remembered)
         if receipt.applied:
             claim.revision += 1
-            advance = advances[0]
-            if type(advance) is AdvanceExecution:
-                self._applied(claim, advance, receipt)
+            if self._observer is not None:
+                self._observer.advanced(claim, advances[0], receipt)
+            if receipt.status is not Status.EXECUTING:
+                self._released(claim, advances[0], receipt)
         else:
             self._lives.fenced(claim)
         return receipt
@@ -230,7 +231,7 @@ class Worker:
             self._gate,
             worker_id,
             flush_most=settings.flush_most,
-            on_applied=self._applied,
+            on_released=self._released,
             on_fenced=lambda claim: self._lives.fenced(claim),
             on_woke=self._wake_picker,
             observer=self._observer,
@@ -455,12 +456,8 @@ class Worker:
             context.run(self._observer.enter, claim)
         self._lives.begin(claim, runner.run(claim, self), context)
 
-    def _applied(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
+    def _released(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
         status = receipt.status
-        if self._observer is not None:
-            self._observer.advanced(claim, advance, receipt)
-        if status is Status.EXECUTING:
-            return
         self._active.let_go(claim)
         if status in TERMINAL and receipt.successor is None:  # else its end is told by the run that goes on
             self._on_ended(claim.promise, status, advance.result, advance.error)

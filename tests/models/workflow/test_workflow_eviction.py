@@ -67,16 +67,16 @@ async def test_a_run_that_is_picked_again_before_it_hears_of_its_park_stays_in_m
 
     handle = await work.start()
     worker = await rig.worker()
-    applied = worker._committer._on_applied
+    released = worker._committer._on_released
 
     def picked_again(claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
-        applied(claim, advance, receipt)
+        released(claim, advance, receipt)
         if receipt.status is Status.AWAITING_PROMISE:
             next_claim, later = copy.copy(claim), asyncio.get_running_loop().create_task(asyncio.sleep(0))
             worker._active.add(next_claim, later)
             later.add_done_callback(lambda _: worker._active.remove(next_claim))
 
-    worker._committer._on_applied = picked_again
+    worker._committer._on_released = picked_again
     await rig.run()
     await handle.signal("go", 7)
     assert await rig.result(handle) == 7

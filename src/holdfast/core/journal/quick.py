@@ -159,20 +159,20 @@ def complete(journal: Journal, stamp: Stamp, promise_id: str, attempt: int, valu
 
 def wait(journal: Journal, stamp: Stamp, waiting: Waiting) -> None:
     """ExecutionAwaiting."""
-    length, promise_id = journal.length, waiting.waiting_on[0] if waiting.waiting_on else ""
-    is_single = waiting.kind == "Single" and len(waiting.waiting_on) == 1 and not waiting.signals
-    is_open = promise_id in journal.calls or _is_last_timer(journal, promise_id)
-    if not is_single or journal.status is not _RUNNING or not is_open:
+    ids, length = waiting.waiting_on, journal.length
+    is_single = waiting.kind == "Single" and len(ids) == 1 and not waiting.signals
+    if not (is_single and journal.status is _RUNNING and (ids[0] in journal.calls or _is_last_timer(journal, ids[0]))):
         journal.append(
             ExecutionAwaiting(
                 sequence=length,
                 timestamp=stamp.moment,
-                waiting_on=waiting.waiting_on,
+                waiting_on=ids,
                 kind=waiting.kind,
                 signals=waiting.signals,
             )
         )
         return
+    promise_id = ids[0]
     journal.status = _BLOCKED
     journal.waiting = waiting
     journal.outstanding = {promise_id}

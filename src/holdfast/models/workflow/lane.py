@@ -51,8 +51,8 @@ class Lane(InlineCalls):
 
     async def _go_on_in_lane(self, call: OpenCall, steps: int, since: float) -> int | None:
         """Run this call and those after it. How many steps it has been; None if the run is over."""
-        session, claim, may_keep, commit = self._session, self._claim, self._engine.may_keep, self._engine.commit
-        open_calls = session.open_calls
+        session, claim, engine = self._session, self._claim, self._engine
+        may_keep, commit, now, open_calls = engine.may_keep, engine.commit, engine.now, session.open_calls
         found: OpenCall | None = call
         while found is not None:
             call = found
@@ -80,7 +80,8 @@ class Lane(InlineCalls):
             if type(outcome) is InContext:
                 self._record_start(call, begun)
                 outcome = await self._attempt_on(call, outcome)
-            session.stamp = Stamp(self._now_us())
+            if now() != self._time_base:  # else no time has passed since the last commit, as far as the loop knows
+                session.stamp = Stamp(self._now_us())
             if type(outcome) is not tuple or self._is_interrupted or self._is_stirred:
                 self._record_start(call, begun)
                 await self._after_attempt(call, Returned(*outcome) if type(outcome) is tuple else outcome)  # type: ignore[arg-type]

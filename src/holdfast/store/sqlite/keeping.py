@@ -31,14 +31,18 @@ _APPENDS: Final = tuple(
 
 def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     """Write one commit alone, if it is plain, held, and goes on."""
-    if not _is_plain(commit) or _is_end(commit):
+    claim, effects = commit.claim, commit.effects
+    if not _is_plain(commit) or effects[0].status is not _EXECUTING:  # type: ignore[union-attr]
         return None
-    row = commit.claim.row
-    if not tx.db.execute(SQL["flush_keep_one"], _parameters(tx.now, worker, commit)).rowcount:
+    advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
+    row, segment = claim.row, effects[1] if len(effects) > 1 and type(effects[1]) is AppendJournal else None
+    added = 0 if segment is None else segment.count
+    changes = (advance.step, advance.state, advance.attempt, advance.digest, added, tx.now)
+    fence = (row, worker, claim.epoch, claim.revision)
+    if not tx.db.execute(SQL["flush_keep_one"], changes + fence).rowcount:
         return None
-    for effect in commit.effects[1:]:
-        if type(effect) is AppendJournal:
-            tx.db.execute(SQL["flush_journal"], (row, effect.first, effect.count, effect.body))
+    if segment is not None:
+        tx.db.execute(SQL["flush_journal"], (row, segment.first, added, segment.body))
     # A read of its own: `returning` costs twice as much.
     (inbox_count,) = tx.db.execute(SQL["inbox_count"], (row,)).fetchone()
     return Receipt(True, _EXECUTING, inbox_count=inbox_count)
@@ -68,32 +72,40 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     alike: dict[tuple[int, str | None], list[int]] = {}
     apart = OwnRows()
     for commit in commits:
-        if not _is_plain(commit):
-            continue
-        claim, effects, row, added = commit.claim, commit.effects, commit.claim.row, 0
-        advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
-        if len(effects) > 1:
-            effect = effects[1]
-            if type(effect) is AppendJournal:
-                added = effect.count
-                segments.append((row, effect.first, added, effect.body))
+        claim, effects = commit.claim, commit.effects
+        row = claim.row
+        if effects[0] is GO_ON and len(effects) == 2 and type(segment := effects[1]) is AppendJournal:
+            # A step of a workflow, which most commits are.
+            added, status = segment.count, _EXECUTING
+            segments.append((row, segment.first, added, segment.body))
+            change = (added, None)
+            if change in alike:
+                alike[change].append(row)
             else:
-                kept.has_collations = True
-        receipt = Receipt(True, advance.status)
+                alike[change] = [row]
+        elif _is_plain(commit):
+            advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
+            added, status = _added(commit), advance.status
+            if added:
+                segments.append((row, effects[1].first, added, effects[1].body))  # type: ignore[union-attr]
+            kept.has_collations |= is_collation(commit)
+            if _goes_on(advance):
+                alike.setdefault((added, advance.step), []).append(row)
+            else:
+                apart.add(status, 0.0, advance, row, tx.now, added)
+        else:
+            continue
+        receipt = Receipt(True, status)
         kept.commits.append(commit)
         kept.receipts.append(receipt)
         if claim.epoch in by_epoch:
             by_epoch[claim.epoch][row] = claim.revision
         else:
             by_epoch[claim.epoch] = {row: claim.revision}
-        if advance.status is _EXECUTING:
+        if status is _EXECUTING:
             kept.live[row] = receipt
         else:
             kept.ended.append(row)
-        if advance is GO_ON or _goes_on(advance):
-            alike.setdefault((added, advance.step), []).append(row)
-        else:
-            apart.add(advance.status, 0.0, advance, row, tx.now, added)
     for epoch, known in by_epoch.items():
         if tx.db.execute(SQL["flush_held"], (encode(known).decode(), worker, epoch)).fetchone()[0] != len(known):
             return None
@@ -146,18 +158,7 @@ def _goes_on(advance: AdvanceExecution) -> bool:
     return advance.status is _EXECUTING and not has_more
 
 
-def _is_end(commit: Commit) -> bool:
-    return commit.effects[0].status is not _EXECUTING  # type: ignore[union-attr]
-
-
 def _added(commit: Commit) -> int:
     """How many events it adds to its journal."""
     effects = commit.effects
     return effects[1].count if len(effects) > 1 and type(effects[1]) is AppendJournal else 0
-
-
-def _parameters(now: int, worker: str, commit: Commit) -> Row:
-    advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]
-    claim = commit.claim
-    changes = (advance.step, advance.state, advance.attempt, advance.digest, _added(commit), now)
-    return (*changes, claim.row, worker, claim.epoch, claim.revision)
