@@ -227,14 +227,13 @@ class Committer:
         for (commit, reply), receipt in zip(batch, flushed.receipts, strict=True):
             claim = commit.claim
             if receipt.applied:
-                claim.revision += 1
+                advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]  # see `Commit`
                 receipt.at_us = at_us
-                if receipt.status is not _EXECUTING or observer is not None:
-                    advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]  # see `Commit`
-                    if observer is not None:
-                        observer.advanced(claim, advance, receipt)
-                    if receipt.status is not _EXECUTING:
-                        self._on_released(claim, advance, receipt)
+                claim.went_on(advance.step, receipt)
+                if observer is not None:
+                    observer.advanced(claim, advance, receipt)
+                if receipt.status is not _EXECUTING:
+                    self._on_released(claim, advance, receipt)
             else:
                 self._on_fenced(claim)
             (answers if isinstance(reply, asyncio.Future) else last).append((reply, receipt))
@@ -312,11 +311,11 @@ class Committer:
                 if not future.done():
                     future.set_result(FENCED)
                 continue
-            commit.claim.epoch = row.epoch
-            if row.revision == commit.claim.revision:
+            is_applied = row.revision > commit.claim.revision
+            commit.claim.renewed_as(row)
+            if not is_applied:
                 again.append((commit, future))
             else:
-                commit.claim.revision = row.revision
                 if not future.done():
                     future.set_result(
                         Receipt(

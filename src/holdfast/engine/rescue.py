@@ -58,7 +58,7 @@ class Rescue:
                 return
             (held,) = await self._store.reclaim(self._worker_id(), [claim])
         if held is not None:
-            claim.epoch, claim.revision = held.epoch, held.revision
+            claim.renewed_as(held)
             await self._commit(claim, advance)
 
     async def _give_back(self, claim: ExecutionClaim, error: StoreUnavailableError) -> None:

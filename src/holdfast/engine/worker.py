@@ -157,7 +157,7 @@ class Worker:
             return Receipt(False)
         receipt = await self._store.transact(self.id, claim, work, remembered)
         if receipt.applied:
-            claim.revision += 1
+            claim.went_on(advances[0].step, receipt)
             if self._observer is not None:
                 self._observer.advanced(claim, advances[0], receipt)
             if receipt.status is not Status.EXECUTING:

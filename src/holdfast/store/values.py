@@ -143,8 +143,16 @@ class Claim(Struct, gc=False, kw_only=True):
     partition_key: str | None = None
 
 
+class Untold(Struct, gc=False):
+    """What a held row does not say itself, for its journal does."""
+
+    commits: int
+    events: int
+    step: str | None  # None: the row's own
+
+
 class ExecutionClaim(Claim, gc=False, kw_only=True):
-    """A leased execution, as it stood when it was picked."""
+    """A leased execution, as it stood when it was picked; `revision` and what follows it move with each commit."""
 
     promise: bytes
     revision: int
@@ -169,6 +177,32 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
     beats: str | None = None  # JSON: the last heartbeat of each call in flight
     published: str | None = None
     attributes: str | None = None
+    # A store may leave the row alone at a commit that just adds to the journal (`AppendJournal.tells_step`).
+    untold: Untold | None = None
+    told_at_us: int = 0  # when the row was last written under this claim
+
+    def went_on(self, step: str | None, receipt: Receipt) -> None:
+        """A commit was applied, which advanced the row to `step`."""
+        self.revision += 1
+        if not receipt.untold:
+            self.untold, self.told_at_us = None, receipt.at_us
+        elif (untold := self.untold) is None:
+            self.untold = Untold(1, receipt.untold, step)
+        else:
+            untold.commits += 1
+            untold.events += receipt.untold
+            if step is not None:
+                untold.step = step
+
+    def told(self, events: int, step: str | None) -> tuple[int, int, str | None]:
+        """How many commits and events the row is told of by a commit that writes it, and what it says of the step."""
+        if (untold := self.untold) is None:
+            return 1, events, step
+        return untold.commits + 1, untold.events + events, untold.step if step is None else step
+
+    def renewed_as(self, held: ExecutionClaim) -> None:
+        """It was leased anew, one epoch later; the row tells everything then."""
+        self.epoch, self.revision, self.untold = held.epoch, held.revision, None
 
 
 class Picked(Struct, frozen=True):
@@ -199,6 +233,7 @@ class Receipt(Struct, gc=False):
     cancel_requested: bool = False
     inbox_count: int = 0  # signals in the inbox after this commit; a holder that goes on reads them anew if any
     at_us: int = 0  # the store's time of the commit
+    untold: int = 0  # the events that it added, where the row was left alone
     children: tuple[Inserted, ...] = ()
     successor: bytes | None = None  # the run that goes on in its place
     collated: Collated | None = None  # of a commit with `Collate`

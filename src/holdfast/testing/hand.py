@@ -164,7 +164,9 @@ class Hand:
         else:
             flushed = await self.store.flush(self.name, commits)
         for commit, receipt in zip(commits, flushed.receipts, strict=True):
-            commit.claim.revision += receipt.applied
+            if receipt.applied:
+                receipt.at_us = flushed.at_us
+                commit.claim.went_on(commit.effects[0].step, receipt)  # type: ignore[union-attr]  # see `Commit`
         return flushed
 
     async def commit(self, claim: ExecutionClaim, *effects: Effect) -> Receipt:

@@ -132,7 +132,9 @@ class World:
         for worker, commits in by_worker.items():
             flushed = await self.store.flush(worker, [commit for _, commit, _ in commits])
             for (place, commit, children), receipt in zip(commits, flushed.receipts, strict=True):
-                commit.claim.revision += receipt.applied
+                if receipt.applied:
+                    receipt.at_us = flushed.at_us
+                    commit.claim.went_on(commit.effects[0].step, receipt)  # type: ignore[union-attr]  # see `Commit`
                 created = [child.created for child in receipt.children]
                 self.rows += [new for new, was in zip(children, created, strict=False) if was]
                 answers[place] = receipt.applied, receipt.status, receipt.cancel_requested, created

@@ -57,13 +57,13 @@ class Lane(InlineCalls):
         while found is not None:
             call = found
             if session.decided or session.spawned:
-                if not self._has_only_events(call):
+                if not self._has_only_events():
                     if not await self._commit():
                         return None
                 else:  # as `_commit` does
                     self._is_committing = True
                     try:
-                        receipt = await commit(claim, *self._events())
+                        receipt = await commit(claim, *self._events(call))
                         if is_uneventful(receipt):
                             self._set_time(receipt.at_us)
                         elif not await self._after(receipt):
@@ -103,9 +103,9 @@ class Lane(InlineCalls):
 
     # ------------------------------------------------------------------ the commit before a step
 
-    def _has_only_events(self, call: OpenCall) -> bool:
-        """Whether all there is to commit are events of the journal, and the row changes in nothing else."""
-        session, claim = self._session, self._claim
+    def _has_only_events(self) -> bool:
+        """Whether all there is to commit are events of the journal, and the row changes in its step at the most."""
+        session = self._session
         return not (
             self._has_new_beats
             or session.has_new_published
@@ -115,19 +115,23 @@ class Lane(InlineCalls):
             or self._extra_effects
             or self._is_committing
             or self._is_over
-            or call.function_name != self._step_shown
-            or claim.digest != self._definition.digest
+            or self._step_shown is None  # the first commit of a claim
         )
 
-    def _events(self) -> tuple[AdvanceExecution, AppendJournal]:
-        """`_effects` of a run that `_has_only_events`."""
+    def _events(self, call: OpenCall) -> tuple[AdvanceExecution, AppendJournal]:
+        """`_effects` of a run that `_has_only_events`, and waits for this call."""
         session = self._session
         journal = session.journal
-        first, count = journal.pending_first, journal.length - journal.pending_first
+        first = journal.pending_first
+        count = journal.length - first
         body = journal.take_segment()
         session.journal_bytes += len(body)
         session.decided = False
-        return GO_ON, AppendJournal(first, count, body)
+        advance = GO_ON
+        if call.function_name != self._step_shown:
+            self._step_shown = call.function_name
+            advance = call.callee.arrival  # type: ignore[union-attr]  # a task's
+        return advance, AppendJournal(first, count, body, call.sequence >= first)
 
     # ------------------------------------------------------------------ the step
 

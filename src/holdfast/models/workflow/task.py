@@ -19,6 +19,7 @@ from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.core.retry import RetryPolicy
+from holdfast.core.status import Status
 from holdfast.engine.threads import contain
 from holdfast.models.handle import Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
@@ -30,6 +31,7 @@ from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
 from holdfast.models.workflow.start import FunctionStarter, function_row
 from holdfast.store.base import handler_of
+from holdfast.store.effects import AdvanceExecution
 from holdfast.store.values import NewExecution
 
 P = ParamSpec("P")
@@ -112,6 +114,7 @@ class Task(Generic[P, R]):
         # With a queue of its own it has an execution of its own, and any worker of that queue may run it.
         self.is_remote = self.queue is not None
         self.is_plain = self._is_plain()
+        self.arrival = AdvanceExecution(status=Status.EXECUTING, step=self.name)  # of a run that comes to it
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function

@@ -162,7 +162,7 @@ class _Batch:
                 self._spawns.append((receipt, fence, effect))
             elif isinstance(effect, BATCH_EFFECTS):
                 self._items.append((commit.claim, effect))
-        receipt.status = self._advance(receipt, fence, advance, commit.claim.cancel_requested, added)
+        receipt.status = self._advance(receipt, fence, advance, commit.claim, added)
         if opened is not None and receipt.status is Status.DELEGATED:  # not if a cancel has overtaken it
             self._opened_jobs.append((row, opened))
 
@@ -172,7 +172,9 @@ class _Batch:
         if effect.acknowledge and claim.inbox:  # a hook's; a signal only ever comes to a parked one
             self._emptied.append(claim.row)
 
-    def _advance(self, receipt: Receipt, fence: Row, advance: AdvanceExecution, knows: bool, added: int) -> Status:
+    def _advance(
+        self, receipt: Receipt, fence: Row, advance: AdvanceExecution, claim: ExecutionClaim, added: int
+    ) -> Status:
         """Gather the write of the commit's own row; the status it leads to."""
         row, _, _, cancel_requested, paused, partition_key, parent, parent_round, _, reporting, cleans_up, has_key = (
             fence
@@ -187,7 +189,7 @@ class _Batch:
                     self._barriers[parent, parent_round] += 1
                 if reporting:
                     self._reports.append((row, parent))
-        elif cancel_requested and not (cleans_up and knows):
+        elif cancel_requested and not (cleans_up and claim.cancel_requested):
             # Whoever picks it next ends it; parking or waiting first would only delay that. What cleans up parks as it
             # likes once its holder knows of the cancel.
             status, delay = (_EXECUTING if status is _EXECUTING else _RUNNABLE), 0.0
@@ -209,7 +211,7 @@ class _Batch:
             self.woke |= not paused and delay <= 0
         if advance.beats is not None or advance.published is not None or advance.attributes is not None:
             self._columns.append((advance.beats, advance.published, advance.attributes, row))
-        self._own_rows.add(status, delay, advance, row, self.tx.now, added)
+        self._own_rows.add(status, delay, advance, row, self.tx.now, *claim.told(added, advance.step))
         return status
 
     # ------------------------------------------------------------------ writing

@@ -1,8 +1,13 @@
 """The commonest commits: a row whose lease is kept and that just goes on, or one that ends and that nobody waits for.
 
-`flushing` reads the fence of every commit, decides, and writes it. Here the fence is part of the write, and all rows
-that change alike are one statement: a third of the time, and nearly all of it outside of Python's lock. If not every
-row is as it was supposed to be (lost, cancelled, paused), nothing of this is written, and `flushing` sorts it out.
+`flushing` reads the fence of every commit, decides, and writes it. Here the fences are one question, and all rows that
+change alike are one statement: a third of the time, and nearly all of it outside of Python's lock. If not every row is
+as it was supposed to be (lost, cancelled, paused), nothing of this is written, and `flushing` sorts it out.
+
+A step of a workflow adds to its journal and leaves its row alone, now and then excepted: the row of fifty columns costs
+more than the segment. What the row does not tell of is told by its claim (`Untold`) to the commit that next writes it,
+by the journal to whoever reads it (`executions_now`), and so to whoever takes it from its holder (`leases`). The fence
+is as tight as ever: each such commit is a segment, and the revision counts them.
 """
 
 from __future__ import annotations
@@ -20,7 +25,10 @@ from holdfast.store.sqlite.own_row import OwnRows
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import Receipt
+from holdfast.store.values import ExecutionClaim, Receipt
+
+UNTOLD_MOST: Final = 16  # commits that a row does not tell of: whoever reads it counts them
+UNTOLD_US_MOST: Final = 1_000_000  # and for so long: nobody else says when it was last written
 
 _EXECUTING: Final = Status.EXECUTING
 # How many segments one statement takes, by statement: fewer statements are faster, and hand over Python's lock less.
@@ -32,20 +40,31 @@ _APPENDS: Final = tuple(
 def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     """Write one commit alone, if it is plain, held, and goes on."""
     claim, effects = commit.claim, commit.effects
-    if not _is_plain(commit) or effects[0].status is not _EXECUTING:  # type: ignore[union-attr]
-        return None
     advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
-    row, segment = claim.row, effects[1] if len(effects) > 1 and type(effects[1]) is AppendJournal else None
-    added = 0 if segment is None else segment.count
-    changes = (advance.step, advance.state, advance.attempt, advance.digest, added, tx.now)
-    fence = (row, worker, claim.epoch, claim.revision)
-    if not tx.db.execute(SQL["flush_keep_one"], changes + fence).rowcount:
+    if not _is_plain(commit) or advance.status is not _EXECUTING:
         return None
+    row = claim.row
+    held = tx.db.execute(SQL["flush_held_one"], (row, worker, claim.epoch, claim.revision)).fetchone()
+    if held is None:
+        return None
+    segment = effects[1] if len(effects) > 1 and type(effects[1]) is AppendJournal else None
+    added = 0 if segment is None else segment.count
+    receipt = Receipt(True, _EXECUTING, inbox_count=held[0])
+    if segment is not None and segment.tells_step and _may_wait(claim, tx.now):
+        receipt.untold = added
+    else:
+        commits, events, step = claim.told(added, advance.step)
+        changes = (step, advance.state, advance.attempt, advance.digest, events, tx.now, commits)
+        tx.db.execute(SQL["flush_keep_one"], (*changes, row))
     if segment is not None:
         tx.db.execute(SQL["flush_journal"], (row, segment.first, added, segment.body))
-    # A read of its own: `returning` costs twice as much.
-    (inbox_count,) = tx.db.execute(SQL["inbox_count"], (row,)).fetchone()
-    return Receipt(True, _EXECUTING, inbox_count=inbox_count)
+    return receipt
+
+
+def _may_wait(claim: ExecutionClaim, now: int) -> bool:
+    """Whether the row can be written later. Not under a claim that has not written it: that one ended a failure."""
+    untold = claim.untold
+    return now - claim.told_at_us < UNTOLD_US_MOST and (untold is None or untold.commits < UNTOLD_MOST)
 
 
 class Kept:
@@ -69,33 +88,34 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     kept = Kept()
     segments: list[Row] = []
     by_epoch: dict[int, dict[int, int]] = {}  # the revision of each row
-    alike: dict[tuple[int, str | None], list[int]] = {}
+    alike: dict[tuple[int, int, str | None], list[int]] = {}
     apart = OwnRows()
+    now = tx.now
     for commit in commits:
         claim, effects = commit.claim, commit.effects
-        row = claim.row
-        if effects[0] is GO_ON and len(effects) == 2 and type(segment := effects[1]) is AppendJournal:
+        row, untold = claim.row, 0
+        if len(effects) == 2 and type(segment := effects[1]) is AppendJournal and segment.tells_step:
             # A step of a workflow, which most commits are.
             added, status = segment.count, _EXECUTING
             segments.append((row, segment.first, added, segment.body))
-            change = (added, None)
-            if change in alike:
-                alike[change].append(row)
+            if _may_wait(claim, now):
+                untold = added
             else:
-                alike[change] = [row]
+                alike.setdefault(claim.told(added, effects[0].step), []).append(row)  # type: ignore[union-attr]
         elif _is_plain(commit):
             advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
             added, status = _added(commit), advance.status
             if added:
                 segments.append((row, effects[1].first, added, effects[1].body))  # type: ignore[union-attr]
             kept.has_collations |= is_collation(commit)
+            told = claim.told(added, advance.step)
             if _goes_on(advance):
-                alike.setdefault((added, advance.step), []).append(row)
+                alike.setdefault(told, []).append(row)
             else:
-                apart.add(status, 0.0, advance, row, tx.now, added)
+                apart.add(status, 0.0, advance, row, now, *told)
         else:
             continue
-        receipt = Receipt(True, status)
+        receipt = Receipt(True, status, untold=untold)
         kept.commits.append(commit)
         kept.receipts.append(receipt)
         if claim.epoch in by_epoch:
@@ -109,8 +129,8 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     for epoch, known in by_epoch.items():
         if tx.db.execute(SQL["flush_held"], (encode(known).decode(), worker, epoch)).fetchone()[0] != len(known):
             return None
-    for (added, step), rows in alike.items():
-        tx.db.execute(SQL["flush_keep_alike"], (step, added, tx.now, json_ids(rows)))
+    for (told_commits, events, step), rows in alike.items():
+        tx.db.execute(SQL["flush_keep_alike"], (step, events, told_commits, now, json_ids(rows)))
     apart.write(tx.db)
     if segments:
         append_segments(tx, segments)

@@ -19,6 +19,7 @@ from holdfast.store.values import ExecutionClaim, Fired, Reaped
 def reclaim(tx: Tx, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
     """Lease again, one epoch later, what this worker still holds."""
     ids = json_ids(claim.row for claim in claims)
+    tx.db.execute(SQL["lease_catch_up"], (ids,))
     tx.db.execute(SQL["lease_anew"], (tx.now, ids, worker))
     held = {claim.row: claim for claim in picking.claims_of(tx, worker, ids)}
     return [held.get(claim.row) for claim in claims]
@@ -49,6 +50,7 @@ def retire(tx: Tx, worker: str) -> int:
 
 
 def _put_back(tx: Tx, rows: Sequence[tuple[int, str | None]]) -> int:
+    tx.db.execute(SQL["lease_catch_up"], (json_ids(row for row, _ in rows),))
     tx.db.executemany(SQL["lease_release"], [(tx.now, row) for row, _ in rows])
     _drop_keys(tx, rows)
     tx.work |= bool(rows)
@@ -68,6 +70,7 @@ def reap(tx: Tx, limit: int, max_crashes: int) -> Reaped:
         held = tx.db.execute(SQL["reap_held"], (worker, left)).fetchall() if left > 0 else []
         poison = [row for row in held if row[3] + 1 >= max_crashes]
         again = [(tx.now, row[0]) for row in held if row[3] + 1 < max_crashes]
+        tx.db.execute(SQL["lease_catch_up"], (json_ids(row[0] for row in held),))
         tx.db.executemany(SQL["reap_release"], again)
         tx.db.executemany(SQL["reap_strand"], [(_poison(row[3] + 1, row[4], worker), tx.now, row[0]) for row in poison])
         _drop_keys(tx, [(row[0], row[2]) for row in held])

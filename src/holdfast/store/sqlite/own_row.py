@@ -41,12 +41,23 @@ class OwnRows:
     def __init__(self) -> None:
         self._alike: dict[tuple[Any, ...], dict[int, str | None]] = {}
 
-    def add(self, status: Status, delay: float, advance: AdvanceExecution, row: int, now: int, added: int) -> None:
+    def add(
+        self,
+        status: Status,
+        delay: float,
+        advance: AdvanceExecution,
+        row: int,
+        now: int,
+        commits: int,
+        events: int,
+        step: str | None,
+    ) -> None:
+        """`commits`, `events` and `step` are what the row is told with this commit."""
         statement, text, special = _statement(status, delay, advance, now)
         long_text = None
         if text is not None and len(text) > _PACKED_MOST:
             long_text, text = text, None
-        shared = (advance.step, advance.error, advance.attempt, advance.digest, added, now)
+        shared = (step, advance.error, advance.attempt, advance.digest, events, now, commits)
         key = (statement, long_text, *shared, *special)
         alike = self._alike.get(key)
         if alike is None:

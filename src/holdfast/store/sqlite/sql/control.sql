@@ -55,7 +55,7 @@ where id = ? and status = 'stranded';
 
 -- name: stranded_page
 select id, handler, digest, coalesce(tried, '[]'),
-  error ->> '$.kind' = 'nondeterminism' or error ->> '$.type' = 'holdfast.core.errors.DecodeError'
+  json_extract(error, '$.kind') = 'nondeterminism' or json_extract(error, '$.type') = 'holdfast.core.errors.DecodeError'
 from executions where held = 'stranded' and queue = ? and id > ? and digest is not null order by id limit ?;
 
 -- name: stranded_retry

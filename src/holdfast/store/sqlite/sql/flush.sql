@@ -6,13 +6,13 @@
 -- name: flush_fences
 select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round,
   reports, cleans_up, unique_key is not null and not unique_released
-from executions
+from executions_now
 where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?;
 
 -- name: flush_fence
 select id, lease_epoch, revision, cancel_requested, paused, partition_key, parent_id, parent_round, barrier_round,
   reports, cleans_up, unique_key is not null and not unique_released
-from executions
+from executions_now
 where id = ? and status = 'executing' and locked_by = ?;
 
 -- A row that parked and was woken in the same commit never left its scope: it keeps its key, unless a child took it.
@@ -21,55 +21,60 @@ update or ignore executions set unique_released = 0 where id = ?;
 
 -- name: flush_keep
 update executions
-set step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?9,
-    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+set step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?10,
+    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + ?9,
     journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- `keeping`: how many of these rows, by id with their revision, are held, and neither cancelled nor paused.
 -- name: flush_held
-select count(*) from json_each(?1) known cross join executions e
+select count(*) from json_each(?1) known cross join executions_now e
 where e.id = cast(known.key as integer) and +e.status = 'executing' and +e.locked_by = ?2 and e.lease_epoch = ?3
   and e.revision = known.value and e.cancel_requested = 0 and e.paused = 0;
 
--- One kept lease, with its fence in the statement.
+-- The same for one of them, and what is in its inbox.
+-- name: flush_held_one
+select (select count(*) from signals where target_id = ?1) from executions_now
+where id = ?1 and +status = 'executing' and +locked_by = ?2 and lease_epoch = ?3 and revision = ?4
+  and cancel_requested = 0 and paused = 0;
+
+-- One kept lease.
 -- name: flush_keep_one
 update executions
 set step = coalesce(?, step), state = coalesce(?, state), error = null, attempt = ?, awaits = null,
-    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    journal_length = journal_length + ?, updated_at = ?
-where id = ? and +status = 'executing' and +locked_by = ? and lease_epoch = ? and revision = ?
-  and cancel_requested = 0 and paused = 0;
+    digest = coalesce(?, digest), crashes = 0, timed_out = 0, children_ready = 0, journal_length = journal_length + ?,
+    updated_at = ?, revision = revision + ?
+where id = ?;
 
 -- Kept leases of rows that change in nothing else.
 -- name: flush_keep_alike
 update executions
 set step = coalesce(?, step), error = null, attempt = 0, awaits = null,
-    crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
-    journal_length = journal_length + ?, updated_at = ?
+    crashes = 0, timed_out = 0, children_ready = 0, journal_length = journal_length + ?, revision = revision + ?,
+    updated_at = ?
 where id in (select value from json_each(?));
 
 -- name: flush_requeue
 update executions
-set status = 'runnable', eligible_at = ?10, locked_by = null,
-    step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?9,
-    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+set status = 'runnable', eligible_at = ?11, locked_by = null,
+    step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?10,
+    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + ?9,
     journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- name: flush_park
 update executions
-set status = ?10, wake_at = ?11, children_pending = ?12, locked_by = null,
-    step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?9,
-    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+set status = ?11, wake_at = ?12, children_pending = ?13, locked_by = null,
+    step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = ?4, attempt = ?5, awaits = ?10,
+    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + ?9,
     journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- name: flush_end
 update executions
-set status = ?10, result = coalesce(?2, packed.text), ended_at = ?8, locked_by = null,
-    step = coalesce(?3, step), state = coalesce(?9, state), error = ?4, attempt = ?5, awaits = null,
-    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + 1,
+set status = ?11, result = coalesce(?2, packed.text), ended_at = ?8, locked_by = null,
+    step = coalesce(?3, step), state = coalesce(?10, state), error = ?4, attempt = ?5, awaits = null,
+    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + ?9,
     journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
@@ -77,14 +82,14 @@ from (select cast(key as integer) as row, value as text from json_each(?1)) pack
 -- name: flush_replay_keep
 update executions
 set step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = coalesce(?4, error), attempt = ?5,
-    digest = coalesce(?6, digest), revision = revision + 1, journal_length = journal_length + ?7, updated_at = ?8
+    digest = coalesce(?6, digest), revision = revision + ?9, journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- name: flush_replay
 update executions
-set status = ?9, eligible_at = ?10, wake_at = ?11, locked_by = null,
+set status = ?10, eligible_at = ?11, wake_at = ?12, locked_by = null,
     step = coalesce(?3, step), state = coalesce(?2, packed.text, state), error = coalesce(?4, error), attempt = ?5,
-    digest = coalesce(?6, digest), revision = revision + 1, journal_length = journal_length + ?7, updated_at = ?8
+    digest = coalesce(?6, digest), revision = revision + ?9, journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
 -- name: flush_columns

@@ -1,3 +1,12 @@
+-- Rows that leave their holder other than by a commit of its own: what their journals say that they do not tell of yet.
+-- name: lease_catch_up
+update executions set revision = now.revision, journal_length = now.journal_length, step = now.step
+from (
+  select id, revision, journal_length, step from executions_now
+  where id in (select value from json_each(?)) and +status = 'executing'
+) now
+where executions.id = now.id and executions.revision <> now.revision;
+
 -- name: lease_anew
 update executions set lease_epoch = lease_epoch + 1, updated_at = ?
 where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?;
@@ -18,7 +27,7 @@ update executions set status = 'runnable', locked_by = null, updated_at = ? wher
 select id from workers where expires_at <= ? order by expires_at, id;
 
 -- name: reap_held
-select id, promise, partition_key, crashes, step from executions
+select id, promise, partition_key, crashes, step from executions_now
 where status = 'executing' and locked_by = ? order by id limit ?;
 
 -- name: reap_release

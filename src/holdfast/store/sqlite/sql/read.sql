@@ -5,7 +5,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor
-from executions e where e.promise = ?;
+from executions_now e where e.promise = ?;
 
 -- Asked with as many promises as there are; of those that live it says nothing.
 -- name: endings
@@ -33,7 +33,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor
-from executions e
+from executions_now e
 where e.parent_id = (select id from executions where promise = ?1) and (?2 is null or e.parent_round = ?2)
 order by e.id;
 
@@ -45,7 +45,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor
-from executions e
+from executions_now e
 where e.promise >= ?1 and e.promise < ?2 and length(e.promise) = ?3 and substr(e.promise, 33) = ?4
   and (?5 is null or e.name = ?5)
 order by e.promise limit ?6;
@@ -58,7 +58,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
-from executions e
+from executions_now e
 where e.id < ?1 and e.id > ?2 and e.kind not in ('message', 'chunk') and (?3 is null or e.queue = ?3)
   and (?4 is null or e.status in (select value from json_each(?4)))
 order by e.id desc limit ?5;
@@ -71,7 +71,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
-from executions e
+from executions_now e
 where e.kind = ?6 and e.name = ?7 and e.id < ?1 and e.id > ?2 and (?3 is null or e.queue = ?3)
   and (?4 is null or e.status in (select value from json_each(?4)))
 order by e.id desc limit ?5;
@@ -101,7 +101,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
-from executions e
+from executions_now e
 where e.id < ?1 and (?2 is null and e.kind not in ('message', 'chunk') or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and e.id in (
     select id from executions where held in (select value from json_each(?5))
@@ -121,7 +121,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
-from attributes a join executions e on e.id = a.execution_id
+from attributes a join executions_now e on e.id = a.execution_id
 where a.name = ?7 and a.value = ?8 and a.execution_id < ?1
   and (?2 is null and e.kind not in ('message', 'chunk') or e.kind = ?2)
   and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
@@ -152,7 +152,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
   e.successor, e.id
-from executions e
+from executions_now e
 where e.parent_id = (select id from executions where promise = ?7) and e.id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2)
   and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and (?5 is null or e.status in (select value from json_each(?5)))

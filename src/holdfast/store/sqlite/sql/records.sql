@@ -2,13 +2,13 @@
 -- the fields of a record stand for, `{table}`, `{owner}` and `{order}` are of its table.
 
 -- name: records_executions
-select promise, (select p.promise from executions p where p.id = executions.parent_id), {columns}
-from executions order by id;
+select promise, (select p.promise from executions p where p.id = e.parent_id), {columns}
+from executions_now e order by id;
 
 -- One tree: an id and everything below it lie side by side.
 -- name: records_executions_tree
-select promise, (select p.promise from executions p where p.id = executions.parent_id), {columns}
-from executions where promise >= ?1 and promise < ?2 order by id;
+select promise, (select p.promise from executions p where p.id = e.parent_id), {columns}
+from executions_now e where promise >= ?1 and promise < ?2 order by id;
 
 -- name: records_owned
 select e.promise, {columns} from {table} t join executions e on e.id = t.{owner} order by {order};
