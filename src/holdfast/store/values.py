@@ -355,6 +355,7 @@ class ExecutionView(Struct, frozen=True, kw_only=True):
     journal_length: int = 0
     reports: bool = False
     published: str | None = None  # JSON
+    beats: str | None = None  # JSON: a task's last heartbeat; of a workflow that of each call in flight, by its number
     # The run that goes on in its place; of the first of several runs, always the newest of them.
     successor: bytes | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from dataclasses import dataclass
@@ -707,6 +708,39 @@ async def test_the_last_beat_of_an_attempt_that_ends_at_once_is_kept(
     await rig.result(await run.start())
     assert seen == [None, 1]
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+@pytest.mark.parametrize("is_failing", [False, True], ids=["returns", "fails"])
+async def test_the_beats_of_a_call_go_with_it(rig: Rig, is_failing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row holds those of calls in flight; a run of many calls would else carry all of them along."""
+    monkeypatch.setattr(workflow_runner, "BEAT_COMMIT_SECONDS", 0)
+    gate = Gate()
+    rows: list[str | None] = []
+
+    @rig.app.task(retry=RetryPolicy(max_attempts=1))
+    async def load() -> None:
+        current().heartbeat(1)
+        await gate.wait()
+        if is_failing:
+            raise ConnectionError("away")
+
+    @rig.app.task
+    async def look() -> None:
+        rows.append((await handle.describe()).beats)
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        with contextlib.suppress(TaskFailed):
+            await load()
+        await look()
+
+    handle = await work.start()
+    working = rig.working(await rig.worker())
+    await rig.until(handle, "InvokeStarted")
+    assert (await handle.describe()).beats == '{".0":1}'
+    gate.opened.set()
+    await working
+    assert rows == ["{}"]
 
 
 async def test_a_pause_waits_for_calls_that_may_not_be_repeated(rig: Rig) -> None:

@@ -229,8 +229,6 @@ class InlineCalls(RunLedger):
     def _settle(self, call: OpenCall, outcome: Returned | BaseException) -> None:
         session = self._session
         if isinstance(outcome, Returned):
-            if self._beats:
-                self._beats.pop(call.promise_id, None)
             call.value = outcome.value
             session.completed(call, Ok(Raw(outcome.raw)))
             return

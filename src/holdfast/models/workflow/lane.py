@@ -107,7 +107,7 @@ class Lane(InlineCalls):
         """Whether all there is to commit are events of the journal, and the row changes in its step at the most."""
         session = self._session
         return not (
-            self._has_new_beats
+            self._beats
             or session.has_new_published
             or session.has_new_attributes
             or session.spawned
@@ -186,5 +186,3 @@ class Lane(InlineCalls):
             quick.ran(journal, begun, session.stamp, promise_id, raw)
         session.fresh[promise_id] = value
         session.decided = True
-        if self._beats:
-            self._beats.pop(promise_id, None)

@@ -127,7 +127,7 @@ class RunLedger:
         """Everything pending, as the effects of one commit; nothing is pending afterwards."""
         session, claim = self._session, self._claim
         journal, digest = session.journal, self._definition.digest
-        if self._has_new_beats or session.has_new_published or session.has_new_attributes:
+        if self._beats or session.has_new_published or session.has_new_attributes:
             columns |= {
                 "beats": self._taken_beats(),
                 "published": self._taken_published(),
@@ -282,6 +282,10 @@ class RunLedger:
         return step
 
     def _taken_beats(self) -> str | None:
+        calls = self._session.open_calls
+        if any(call not in calls for call in self._beats):  # what has ended says nothing more
+            self._beats = {call: beat for call, beat in self._beats.items() if call in calls}
+            self._has_new_beats = True
         if not self._has_new_beats:
             return None
         self._has_new_beats = False

@@ -121,6 +121,7 @@ def view_of(row: Row) -> ExecutionView:
         journal_length=row["journal_length"],
         reports=row["reports"],
         published=row["published"],
+        beats=row["beats"],
         successor=row["successor"],
     )
 

@@ -131,7 +131,8 @@ def view_of(row: Row) -> ExecutionView:
         journal_length=row[35],
         reports=row[36] == 1,
         published=row[37],
-        successor=row[38],
+        beats=row[38],
+        successor=row[39],
     )
 
 

@@ -3,7 +3,7 @@
 id, promise, kind, name, version, step, status::text, state, result, error, queue, priority, partition_key, attempt,
   crashes, revision, lease_epoch, locked_by, awaits, children_pending, barrier_round, parent_id, cancel_requested,
   paused, unique_key, digest, attributes, eligible_at, wake_at, inserted_at, started_at, ended_at, updated_at, idempotency_key,
-  cancel_reason, deadline_at, journal_length, reports, published, successor
+  cancel_reason, deadline_at, journal_length, reports, published, beats, successor
 
 -- name: view_by_promise
 select {view} from {schema}.executions where promise = any ($1::bytea[])

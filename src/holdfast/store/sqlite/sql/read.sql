@@ -4,7 +4,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
-  e.successor
+  e.beats, e.successor
 from executions_now e where e.promise = ?;
 
 -- Asked with as many promises as there are; of those that live it says nothing.
@@ -32,7 +32,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
-  e.successor
+  e.beats, e.successor
 from executions_now e
 where e.parent_id = (select id from executions where promise = ?1) and (?2 is null or e.parent_round = ?2)
 order by e.id;
@@ -44,7 +44,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
-  e.successor
+  e.beats, e.successor
 from executions_now e
 where e.promise >= ?1 and e.promise < ?2 and length(e.promise) = ?3 and substr(e.promise, 33) = ?4
   and (?5 is null or e.name = ?5)
@@ -57,7 +57,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
-  e.successor, e.id
+  e.beats, e.successor, e.id
 from executions_now e
 where e.id < ?1 and e.id > ?2 and e.kind not in ('message', 'chunk') and (?3 is null or e.queue = ?3)
   and (?4 is null or e.status in (select value from json_each(?4)))
@@ -70,7 +70,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
-  e.successor, e.id
+  e.beats, e.successor, e.id
 from executions_now e
 where e.kind = ?6 and e.name = ?7 and e.id < ?1 and e.id > ?2 and (?3 is null or e.queue = ?3)
   and (?4 is null or e.status in (select value from json_each(?4)))
@@ -100,7 +100,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
-  e.successor, e.id
+  e.beats, e.successor, e.id
 from executions_now e
 where e.id < ?1 and (?2 is null and e.kind not in ('message', 'chunk') or e.kind = ?2) and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
   and e.id in (
@@ -120,7 +120,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
-  e.successor, e.id
+  e.beats, e.successor, e.id
 from attributes a join executions_now e on e.id = a.execution_id
 where a.name = ?7 and a.value = ?8 and a.execution_id < ?1
   and (?2 is null and e.kind not in ('message', 'chunk') or e.kind = ?2)
@@ -151,7 +151,7 @@ select e.promise, e.kind, e.name, e.version, e.step, e.status, e.state, e.result
   e.barrier_round, (select p.promise from executions p where p.id = e.parent_id), e.cancel_requested, e.paused,
   e.unique_key, e.digest, e.attributes, e.eligible_at, e.wake_at, e.inserted_at, e.started_at, e.ended_at,
   e.updated_at, e.idempotency_key, e.cancel_reason, e.deadline_at, e.journal_length, e.reports, e.published,
-  e.successor, e.id
+  e.beats, e.successor, e.id
 from executions_now e
 where e.parent_id = (select id from executions where promise = ?7) and e.id < ?1 and (?2 is null and e.kind <> 'message' or e.kind = ?2)
   and (?3 is null or e.name = ?3) and (?4 is null or e.queue = ?4)
