@@ -41,6 +41,7 @@ from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import StartOptions
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.divergence import refuse_in_body
+from holdfast.models.workflow.progress import CallProgress
 from holdfast.models.workflow.start import FunctionStarter
 from holdfast.models.workflow.task import Task
 from holdfast.store.nesting import asking
@@ -110,6 +111,9 @@ class SyncHandle(Generic[ResultT]):
 
     def published(self) -> dict[str, Any]:
         return self._app.run(self.handle.published())
+
+    def progress(self) -> list[CallProgress]:
+        return self._app.run(self.handle.progress())
 
     def history(self) -> Sequence[Transition]:
         return self._app.run(self.handle.history())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import App, PromiseId
+from holdfast import App, PromiseId, Status
+from holdfast.store.effects import AdvanceExecution, Commit
 from holdfast.store.values import NewExecution, QueueRoom
 from holdfast.testing.hand import row
 from holdfast.views.shapes import Details, Summary
@@ -40,6 +41,23 @@ def test_show_takes_values_that_python_cannot_read(holdfast: Call, orders: Shop,
     ran = holdfast("show", str(PromiseId.from_bytes(odd.promise)))
     assert (ran.code, ran.err) == (0, "")
     assert "9" * 5_000 in ran.out or "[[[" in ran.out
+
+
+def test_show_says_how_far_a_task_in_flight_is(holdfast: Call, orders: Shop) -> None:
+    loading = row(orders.queue, kind="task", name="load", queue=orders.queue)
+
+    async def begin(app: App) -> None:
+        store = await app.store()
+        await store.insert([loading])
+        await store.register_worker(orders.queue, host="h", pid=1, queues=[orders.queue], lease_seconds=60)
+        (claim,) = (await store.pick(orders.queue, [QueueRoom(orders.queue, 1)], [loading.handler], 1)).claims
+        beat = AdvanceExecution(status=Status.EXECUTING, progress=False, beats='{"rows":40}')
+        await store.flush(orders.queue, [Commit(claim, (beat,))])
+
+    orders.run(begin)
+    id = str(PromiseId.from_bytes(loading.promise))
+    assert 'progress\n  load  attempt 1  {"rows":40}\n' in holdfast("show", id).out
+    assert orders.show(id)["progress"] == [{"id": id, "name": "load", "attempt": 1, "progress": {"rows": 40}}]
 
 
 async def _insert(app: App, odd: NewExecution) -> None:

@@ -8,12 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from holdfast.core.clock import to_us
 from holdfast.core.codec import encode_error
+from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import (
     CancelRequested,
     Err,
@@ -131,6 +133,30 @@ def test_what_is_still_going_on_has_no_end() -> None:
     assert timeline.end_us == to_us(at(30))
     assert timeline.rows[0].is_open
     assert drawn(timeline.rows[0]) == [("work", 1, None, "open")]
+
+
+def test_what_is_in_flight_says_how_far_it_is() -> None:
+    """A call here, one that has ended, one with an execution of its own, and a child that speaks of its own calls."""
+    script = Script().started()
+    for number in range(4):
+        script.call(number, "load", 1)
+    script.completed(1, 2)
+    own = {"status": Status.EXECUTING, "ended": None}
+    children = {
+        f"{ID}.2": view(**own, promise=PromiseId.parse(f"{ID}.2").to_bytes(), kind="task", beats='"half"'),
+        f"{ID}.3": view(**own, promise=PromiseId.parse(f"{ID}.3").to_bytes(), beats='{".0":1}'),
+    }
+    live = view(**own, beats='{".0":{"row":5},".1":9}')
+    rows = journal_timeline(live, script.events, children, to_us(at(30))).rows
+    assert [row.progress for row in rows] == ['{"row":5}', None, '"half"', None]
+    ended = view(Status.CANCELLED, beats='{".0":{"row":5}}')
+    assert {row.progress for row in journal_timeline(ended, script.events, {}, to_us(at(30))).rows} == {None}
+
+
+@pytest.mark.parametrize(("status", "progress"), [(Status.EXECUTING, "0.5"), (Status.DONE, None)])
+def test_a_task_says_how_far_it_is_while_it_lives(status: Status, progress: str | None) -> None:
+    task = view(status, None if progress else 10.0, kind="task", state='{"input":null}', beats="0.5")
+    assert [row.progress for row in task_timeline(task, to_us(at(30))).rows] == [progress]
 
 
 def test_nothing_is_open_after_the_end() -> None:

@@ -15,6 +15,7 @@ from holdfast.cli.values import parse_attributes
 from holdfast.core.codec import decode_error
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
+from holdfast.models.workflow.progress import CallProgress, read_progress
 from holdfast.store.values import ExecutionFilter, ExecutionView, Page, Signal
 from holdfast.views import shapes
 from holdfast.views.finding import newest
@@ -84,18 +85,19 @@ def show_command(call: Invocation, execution: str) -> None:
 
     async def read(
         ledger: Ledger,
-    ) -> tuple[ExecutionView, list[Signal], list[ExecutionView], ExecutionView | None, datetime]:
+    ) -> tuple[ExecutionView, list[Signal], list[ExecutionView], ExecutionView | None, list[CallProgress], datetime]:
         handle = await ledger.find(execution)
         view = await handle.describe()
         inbox = await ledger.store.inbox(view.promise)
         children = await ledger.store.children(view.promise)
-        return view, inbox, children, await newest(ledger.store, view), ledger.now
+        last, told = await newest(ledger.store, view), await read_progress(ledger.store, view)
+        return view, inbox, children, last, told, ledger.now
 
-    view, inbox, children, last, now = call.run(read)
+    view, inbox, children, last, told, now = call.run(read)
     if call.as_json:
-        call.out.json(shapes.details(view, inbox, children, last))
+        call.out.json(shapes.details(view, inbox, children, last, told))
     else:
-        _print_details(call.out, view, inbox, children, last, now)
+        _print_details(call.out, view, inbox, children, last, told, now)
 
 
 # ---------------------------------------------------------------------- how they look
@@ -152,6 +154,7 @@ def _print_details(
     inbox: Sequence[Signal],
     children: Sequence[ExecutionView],
     last: ExecutionView | None,
+    told: Sequence[CallProgress],
     now: datetime,
 ) -> None:
     out.heading(shapes.label_of(view))
@@ -167,6 +170,11 @@ def _print_details(
             out.blank()
             out.heading(name)
             out.block(_indented(text))
+    if told:
+        out.blank()
+        out.heading("progress")
+        for found in told:
+            out.line(f"  {found.name}  attempt {found.attempt}  {found.text}")
     if inbox:
         out.blank()
         out.heading(f"inbox ({len(inbox)})")

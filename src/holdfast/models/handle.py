@@ -29,6 +29,7 @@ from holdfast.models.connection import Connection
 from holdfast.models.fresh_ids import fresh_id
 from holdfast.models.workflow.fork import RETRY, fork_at, retry_of
 from holdfast.models.workflow.fork_once import rows_of, withdraw
+from holdfast.models.workflow.progress import CallProgress, read_progress
 from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
 
 ResultT = TypeVar("ResultT", covariant=True)
@@ -300,6 +301,15 @@ class Handle(Generic[ResultT]):
         """What the workflow shows of itself with `ctx.publish`, as of the last commit; of the newest run."""
         shown: dict[str, Any] = codec_for(Any).decode((await self._newest_view()).published or "{}")
         return shown
+
+    async def progress(self) -> list[CallProgress]:
+        """What its tasks in flight said with their last heartbeat, as of the last commit; of the newest run.
+
+        A task that was started alone says it of itself. So does one that a workflow called on another queue: it has an
+        execution, and a handle, of its own.
+        """
+        view = await self._newest_view()
+        return await read_progress(await self._connection.store(), view)
 
     async def error(self) -> ErrorRecord | None:
         """The last error that was recorded; of the newest run, as `status`."""

@@ -11,6 +11,7 @@ from holdfast.core.clock import to_datetime
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.local_ids import events_of
 from holdfast.core.status import Status
+from holdfast.models.workflow.progress import read_progress
 from holdfast.store.base import Store
 from holdfast.store.sampling import Sample
 from holdfast.store.values import ExecutionFilter, QueueStats
@@ -61,7 +62,8 @@ async def execution(store: Store, text: str | PromiseId, *, children_most: int |
         found = await store.children(view.promise)
     else:
         found = (await store.browse(ExecutionFilter(parent=view.promise), children_most)).items[::-1]
-    return shapes.details(view, await store.inbox(view.promise), found, await newest(store, view))
+    inbox, last = await store.inbox(view.promise), await newest(store, view)
+    return shapes.details(view, inbox, found, last, await read_progress(store, view))
 
 
 async def journal(store: Store, text: str | PromiseId) -> shapes.Journal:

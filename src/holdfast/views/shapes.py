@@ -18,6 +18,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Event
 from holdfast.core.status import Status
 from holdfast.models.schedule import CatchUp, Overlap, ScheduleSpec
+from holdfast.models.workflow import progress
 from holdfast.store import schedules, values
 from holdfast.store.flows import FLOW
 from holdfast.store.sampling import Sample
@@ -71,6 +72,15 @@ class Newest(Struct, frozen=True, kw_only=True):
     how: Annotated[str, Meta(description="`retried`, or `continued` as new")]
 
 
+class CallProgress(Struct, frozen=True, kw_only=True):
+    """What a task in flight said with its last heartbeat."""
+
+    id: Annotated[str, Meta(description="Of the call; of a task with an execution of its own, that one's")]
+    name: Annotated[str, Meta(description="The task")]
+    attempt: Annotated[int, Meta(description="From 1")]
+    progress: Raw
+
+
 class Details(Summary, frozen=True, kw_only=True):
     """An execution with all that its row says, its inbox and its children."""
 
@@ -89,6 +99,7 @@ class Details(Summary, frozen=True, kw_only=True):
     deadline_at: datetime | None
     journal_length: Annotated[int, Meta(description="How many events its journal holds")]
     published: Annotated[Raw | None, Meta(description="What a workflow shows of itself")]
+    progress: Annotated[list[CallProgress], Meta(description="What its tasks in flight say of how far they are")]
     newest: Annotated[Newest | None, Meta(description="The last of those, and how it stands; null where there is none")]
     inbox: list[InboxSignal]
     children: list[Summary]
@@ -315,8 +326,9 @@ def details(
     inbox: Sequence[values.Signal],
     children: Sequence[ExecutionView],
     last: ExecutionView | None,
+    told: Sequence[progress.CallProgress],
 ) -> Details:
-    """`last` is the run that stands for it now, if it is another one."""
+    """`last` is the run that stands for it now, if it is another one; `told` is what its tasks in flight said."""
     return Details(
         **_summary_fields(view),  # type: ignore[arg-type]
         state=Raw(view.state),
@@ -334,10 +346,15 @@ def details(
         deadline_at=view.deadline_at,
         journal_length=view.journal_length,
         published=_raw(view.published),
+        progress=[call_progress(found) for found in told],
         newest=None if last is None else newest(view, last),
         inbox=[signal(found) for found in inbox],
         children=[summary(child) for child in children],
     )
+
+
+def call_progress(found: progress.CallProgress) -> CallProgress:
+    return CallProgress(id=str(found.id), name=found.name, attempt=found.attempt, progress=Raw(found.text))
 
 
 def signal(found: values.Signal) -> InboxSignal:

@@ -44,6 +44,7 @@ from holdfast.core.journal.events import (
     TimerScheduled,
 )
 from holdfast.core.status import Status
+from holdfast.models.workflow.progress import told_by
 from holdfast.store.values import ExecutionView
 
 
@@ -116,6 +117,7 @@ class Row(Struct, kw_only=True):
     execution: str | None = None  # the id of the execution that works on it
     inside: str | None = None  # the number of its join set
     note: str = ""
+    progress: str | None = None  # JSON: what it said last, while it is in flight
 
     @property
     def is_open(self) -> bool:
@@ -146,6 +148,7 @@ def journal_timeline(
     is_open = ended_us is None
     end_us = max(last_us, now_us if ended_us is None else ended_us)
     drawing.close(None if is_open else end_us)
+    drawing.tell(told_by(view))
     inserted_us = to_us(view.inserted_at)
     first_us = drawing.first_us if drawing.first_us is not None else (None if is_open else end_us)
     # A fork begins with the past of another run, which is older than the fork itself.
@@ -221,6 +224,13 @@ class _Drawing:
                 if piece.end_us is None and row.end_us is not None:
                     piece.end_us = max(piece.start_us, row.end_us)
                     piece.tone = row.tone
+
+    def tell(self, told: Mapping[str, str]) -> None:
+        """How far calls in flight are, by their ids; those with an execution of their own say it there."""
+        for promise_id, row in self._by_id.items():
+            if row.is_open:
+                child = self._children.get(promise_id)
+                row.progress = (told if child is None else told_by(child)).get(promise_id)
 
     # ------------------------------------------------------------------ rows
 

@@ -11,6 +11,7 @@ from holdfast.core.error_record import decode_error
 from holdfast.core.errors import DecodeError
 from holdfast.core.journal.events import Failure
 from holdfast.core.status import Status
+from holdfast.models.workflow.progress import told_by
 from holdfast.models.workflow.task import TaskState
 from holdfast.store.values import ExecutionView, Transition
 from holdfast.views.shapes import step_of
@@ -102,6 +103,7 @@ def task_timeline(view: ExecutionView, now_us: int) -> Timeline:
     kind = PieceKind.QUEUED if view.status is Status.RUNNABLE else PieceKind.WORK
     pieces.append(Piece(kind=kind, start_us=started_us, end_us=row.end_us, tone=row.tone))
     row.pieces, row.attempts = pieces, len(state.attempts) + 1
+    row.progress = next(iter(told_by(view).values()), None)
     return _timeline(view, [row], now_us)
 
 

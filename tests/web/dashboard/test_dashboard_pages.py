@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 import pytest_asyncio
 from tests.web.kit import Box, Shop, client
 
-from holdfast import PromiseId, RetryPolicy
+from holdfast import PromiseId, RetryPolicy, Status
+from holdfast.store.effects import AdvanceExecution
 from holdfast.store.values import Retention
-from holdfast.testing.hand import row
+from holdfast.testing.hand import Hand, done, row
 from holdfast.web.server import build
+from holdfast.web.streams import standing_of
 
 
 @pytest_asyncio.fixture
@@ -72,6 +75,29 @@ async def test_a_key_that_names_a_failed_run_leads_to_its_last_retry(shop: Shop,
     newest = (await pages.get("/api/v1/executions/letter 17")).json()["newest"]
     assert (newest["id"], newest["status"], newest["how"]) == (str(last), "runnable", "retried")
     assert (await pages.get(f"/api/v1/executions/{last}")).json()["newest"] is None
+
+
+async def test_a_page_says_how_far_a_task_in_flight_is(shop: Shop, pages: httpx.AsyncClient) -> None:
+    """With the next commit it says otherwise, and the page's stream tells the page of each."""
+    store, waiting = shop.stores.store, row("load", kind="task", name="load", state='{"input":null}')
+    hand = await Hand(store).start()
+    await hand.insert(waiting)
+    (claim,) = await hand.pick(handlers=[waiting.handler])
+    path, standings = f"/executions/{PromiseId.from_bytes(claim.promise)}", set()
+    for said, seen in (('{"at":"<b>half</b>"}', "&lt;b&gt;half&lt;/b&gt;"), ('"all"', "&#34;all&#34;")):
+        beat = AdvanceExecution(status=Status.EXECUTING, progress=False, beats=said)
+        await hand.apply(claim, beat)
+        text = await shown(pages, path)
+        assert f'<span class="sub told" title="{html.escape(said).replace("&quot;", "&#34;")}">' in text
+        assert seen in text.partition("<h3>Progress</h3>")[2]
+        assert "<b>half" not in text
+        (told,) = (await pages.get(f"/api/v1{path}")).json()["progress"]
+        assert (told["name"], told["attempt"], told["progress"]) == ("load", 1, json.loads(said))
+        standings.add(standing_of(await hand.view(claim)))
+    assert len(standings) == 2
+    await hand.apply(claim, done("5"))
+    assert "told" not in await shown(pages, path)
+    assert (await pages.get(f"/api/v1{path}")).json()["progress"] == []
 
 
 async def test_a_search_that_is_too_long_to_be_read_holds_nobody_up(shop: Shop, pages: httpx.AsyncClient) -> None:

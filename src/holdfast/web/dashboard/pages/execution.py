@@ -52,7 +52,8 @@ async def execution(page: Page) -> Response:
         return RedirectResponse(f"/executions/{found}", 307)
     # Ends of children travel through the inbox too; people mean what was sent.
     sent = [signal for signal in await page.store.inbox(view.promise) if signal.kind == SIGNAL]
-    item = shapes.details(view, sent[:SIGNALS_SHOWN], [], await finding.newest(page.store, view))
+    # Its children are in the tree, and what its tasks in flight say on the timeline.
+    item = shapes.details(view, sent[:SIGNALS_SHOWN], [], await finding.newest(page.store, view), [])
     events: list[Event] = []
     if view.journal_length:
         events = (await reading.journal(page.store, found)).events
