@@ -141,7 +141,7 @@ def test_what_is_in_flight_says_how_far_it_is() -> None:
     for number in range(4):
         script.call(number, "load", 1)
     script.completed(1, 2)
-    own = {"status": Status.EXECUTING, "ended": None}
+    own: dict[str, Any] = {"status": Status.EXECUTING, "ended": None}
     children = {
         f"{ID}.2": view(**own, promise=PromiseId.parse(f"{ID}.2").to_bytes(), kind="task", beats='"half"'),
         f"{ID}.3": view(**own, promise=PromiseId.parse(f"{ID}.3").to_bytes(), beats='{".0":1}'),
