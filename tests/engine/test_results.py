@@ -172,8 +172,8 @@ async def test_who_has_just_asked_looks_again_a_moment_later(
     stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit that was under way may have looked for listeners before, and be seen only after the first look."""
-    monkeypatch.setattr("holdfast.engine.results.LATE_LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("holdfast.engine.results.FIRST_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast.engine.waiting.LATE_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("holdfast.engine.waiting.FIRST_POLL_SECONDS", 3600.0)
     await stores.store.insert([row("a", delay=1000)])
     looks: asyncio.Queue[None] = asyncio.Queue()
 
@@ -191,7 +191,7 @@ async def test_a_first_read_is_not_waited_out_and_reads_in_a_row_are(
     stores: Stores, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hint that comes after a slow first read is followed at once; hints without end do not drown the store."""
-    monkeypatch.setattr("holdfast.engine.results.READ_SHARE", 1e9)
+    monkeypatch.setattr("holdfast.engine.waiting.READ_SHARE", 1e9)
     await stores.store.insert([row("a", delay=1000)])
     results._waiters[promise_of("a")] = [asyncio.get_running_loop().create_future()]
     assert await results.run_once() == 0.05
@@ -248,7 +248,8 @@ def _future() -> asyncio.Future[Ending]:
 async def crowd(
     stores: Stores, faulty: Faulty, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Waiting]:
-    small = {"CROWD_HEAD": 2, "CROWD_TURN": 2, "CROWD_NEW": 2, "CROWD_SECONDS": 0.0, "LATE_LOOK_SECONDS": 3600}
+    small = {"CROWD_HEAD": 2, "CROWD_TURN": 2, "CROWD_NEW": 2, "CROWD_SECONDS": 0.0}
+    monkeypatch.setattr("holdfast.engine.waiting.LATE_LOOK_SECONDS", 3600)
     for name, value in small.items():
         monkeypatch.setattr(f"holdfast.engine.results.{name}", value)
     await stores.store.insert([row(f"e{n}") for n in range(20)])

@@ -15,17 +15,13 @@ from time import monotonic
 
 from msgspec import Struct
 
-from holdfast.core.errors import ClosedError, ConfigurationError
-from holdfast.core.identity import PromiseId
+from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import Status
-from holdfast.engine.service import Service
-from holdfast.store.base import ARMED_SECONDS, LATE_LOOK_SECONDS, Ear, Store
+from holdfast.engine.waiting import Waiting, closed_while
+from holdfast.store.base import Store
 from holdfast.store.values import EndOf, Topic
 
-FIRST_POLL_SECONDS = 0.05
-LAST_POLL_SECONDS = 1.0
-TOLD_SECONDS = 0.05  # a hint is put off for so long while a worker of this process tells what ends
-READ_SHARE = 5  # passes wait this many times as long as their reads take: many waiters never drown the store
+TOLD_SECONDS = 0.05  # hints are put off for so long after a worker of this process told what ended
 CROWD_HEAD = 500  # of a crowd a pass asks for so many that have waited longest,
 CROWD_TURN = 500  # and for so many of the others in turn;
 CROWD_NEW = 2_000  # but first for so many that were never asked for: they may have ended long ago
@@ -60,24 +56,18 @@ class Crowd:
             self.future.set_result(None)
 
 
-class Results(Service):
+class Results(Waiting):
     name = "results"
+    topics = (Topic.ENDED,)
 
     def __init__(self, store: Store) -> None:
-        super().__init__()
-        self._store = store
+        super().__init__(store)
         self._waiters: dict[bytes, list[asyncio.Future[Ending] | Crowd]] = {}
         self._new: dict[bytes, None] = {}  # of these, the ones that were never asked for
         self._turn = CROWD_HEAD  # the place in a crowd up to which was asked
         self._turns_left = 0  # until each of a crowd has been asked for, after a hint or a poll
         self._followed: dict[bytes, bytes] = {}  # by what is waited for: the run that it is now
-        self._ear: Ear | None = None
-        self._armed_at = float("-inf")
-        self._poll_seconds = FIRST_POLL_SECONDS
-        self._read_at = float("-inf")
-        self._owed_seconds = 0.0  # of waiting, for reads so far
         self._told_at = float("-inf")  # by a worker of this process
-        self._late: asyncio.TimerHandle | None = None  # the pass for hints that were put off
 
     async def wait(self, promise: bytes) -> Ending:
         """Until it has ended, is stranded, or turns out not to exist."""
@@ -128,12 +118,6 @@ class Results(Service):
         else:
             waiters.append(waiter)
 
-    def _ask_soon(self) -> None:
-        if self._task is None:
-            self.begin()
-        self._poll_seconds = FIRST_POLL_SECONDS
-        self._woken.set()
-
     def give_up(self, promise: bytes, waiter: asyncio.Future[Ending] | Crowd) -> None:
         waiters = self._waiters.get(promise)
         if waiters is not None and waiter in waiters:
@@ -166,8 +150,7 @@ class Results(Service):
 
     async def _ask(self) -> float | None:
         await self._listen()
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = asyncio.get_running_loop().time()
         promises = self._to_ask()
         is_crowd = len(promises) < len(self._waiters)
         current = [self._followed.get(promise, promise) for promise in promises]
@@ -190,10 +173,7 @@ class Results(Service):
             return 0.0
         if not some_live:  # who comes next, as in a loop over handles, is not to wait for the pause below
             return 0.0 if is_crowd else None
-        # What a read costs is waited out after the next one: the first, which is the slowest, hides no hint.
-        pause = max(0.0, self._owed_seconds - (began - self._read_at))
-        self._read_at = loop.time()
-        self._owed_seconds = pause + (self._read_at - began) * READ_SHARE
+        pause = self._pause_after(began)
         if is_crowd:
             is_told = monotonic() - self._told_at <= TOLD_SECONDS
             pause = max(pause, CROWD_TOLD_SECONDS if is_told else CROWD_SECONDS)
@@ -205,9 +185,7 @@ class Results(Service):
             if self._turns_left > 0 or self._new:
                 return 0.0
             self._turns_left = self._turns()
-        delay = self._poll_seconds
-        self._poll_seconds = min(LAST_POLL_SECONDS, delay * 2)
-        return delay
+        return self._next_poll()
 
     def _to_ask(self) -> list[bytes]:
         promises = list(self._waiters)
@@ -233,19 +211,8 @@ class Results(Service):
 
     async def stop(self) -> None:
         await super().stop()
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            await ear.close()
         for promise, waiters in self._waiters.items():
-            # A bare CancelledError would look like a cancel of the waiter's own task.
-            closed = ClosedError(
-                f"the app was closed while {PromiseId.from_bytes(promise).short} was waited for; the "
-                "execution itself goes on: ask for its result through an open app"
-            )
-            _fail(waiters, closed)
+            _fail(waiters, closed_while(promise))
 
     def _refuse(self, error: ConfigurationError) -> None:
         refused = list(self._waiters.values())
@@ -255,29 +222,13 @@ class Results(Service):
         for waiters in refused:
             _fail(waiters, error)
 
-    async def _listen(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._ear is None:
-            self._ear = await self._store.open_ear(self._hear)
-        if now - self._armed_at > ARMED_SECONDS / 2:
-            was_armed = now - self._armed_at < ARMED_SECONDS
-            await self._ear.arm(Topic.ENDED)
-            self._armed_at = now
-            if not was_armed:
-                asyncio.get_running_loop().call_later(LATE_LOOK_SECONDS, self._hear, Topic.ENDED)
-
     def _hear(self, topic: Topic) -> None:
         if topic is not Topic.ENDED or not self._waiters:
             return
         if monotonic() - self._told_at > TOLD_SECONDS:
             self._ask_all()
-        elif self._late is None:
-            # Most hints are this process's own then, of ends that it was told of: not each is worth a read.
-            self._late = asyncio.get_running_loop().call_later(TOLD_SECONDS, self._hear_late)
-
-    def _hear_late(self) -> None:
-        self._late = None
-        self._ask_all()
+        else:
+            self._put_off()  # most are this process's own then, of ends that it was told of: not each is worth a read
 
     def _settle(self, promise: bytes, ending: Ending) -> None:
         self._followed.pop(promise, None)
