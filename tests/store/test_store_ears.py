@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from holdfast.core.status import Status
 from holdfast.store.base import Ear, Store
-from holdfast.store.effects import SpawnExecutions
+from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.values import NewSignal, Topic
 from holdfast.testing.hand import (
     Hand,
     child_rows,
     done,
     go,
+    keep,
     park,
     promise_of,
     row,
@@ -117,6 +119,17 @@ async def by_poison(stores: Stores, hand: Hand) -> None:
     await lose_worker(stores, max_crashes=1)
 
 
+async def by_publishing(stores: Stores, hand: Hand) -> None:
+    await hand.apply(await hand.take(), AdvanceExecution(status=Status.EXECUTING, published='{"stage":1}'))
+
+
+async def by_publishing_beside_others(stores: Stores, hand: Hand) -> None:
+    await hand.insert(row("other"))
+    first, second = await hand.pick()
+    published = AdvanceExecution(status=Status.DONE, published='{"stage":1}')
+    await hand.flush(Commit(first, (keep(),)), Commit(second, (published,)))
+
+
 Happening = Callable[[Stores, Hand], Awaitable[None]]
 
 HAPPENINGS: list[tuple[Topic, Happening]] = [
@@ -133,6 +146,8 @@ HAPPENINGS: list[tuple[Topic, Happening]] = [
     (Topic.ENDED, by_strand),
     (Topic.ENDED, by_cancel),
     (Topic.ENDED, by_poison),
+    (Topic.PUBLISHED, by_publishing),
+    (Topic.PUBLISHED, by_publishing_beside_others),
 ]
 
 

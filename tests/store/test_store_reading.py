@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 
 from holdfast.core.identity import IdQuery, PromiseId
 from holdfast.core.status import Status
+from holdfast.models.workflow.fork import RETRY
 from holdfast.store.base import Store
-from holdfast.store.effects import SpawnExecutions
-from holdfast.store.values import ExecutionFilter, ExecutionView, NewSignal
-from holdfast.testing.hand import Hand, child_rows, done, fail, park, promise_of, row, wait_children
+from holdfast.store.effects import AdvanceExecution, SpawnExecutions
+from holdfast.store.values import ExecutionFilter, ExecutionView, NewSignal, Shown
+from holdfast.testing.hand import Hand, child_rows, done, fail, park, promise_of, row, strand, wait_children
 from holdfast.testing.stores import Stores
 
 
@@ -42,6 +45,29 @@ async def test_many_are_answered_in_order(hand: Hand, store: Store) -> None:
         promise_of("b"),
     ]
     assert await store.get_many([]) == []
+
+
+async def test_shown_are_what_was_published_and_what_publishes_no_more(hand: Hand, store: Store) -> None:
+    await hand.insert(*map(row, ["quiet", "shows", "over", "stuck", "replaced"]))
+    claims = {claim.promise: claim for claim in await hand.pick()}
+    await hand.apply(claims[promise_of("shows")], AdvanceExecution(status=Status.EXECUTING, published='{"a": [1]}'))
+    await hand.apply(claims[promise_of("over")], AdvanceExecution(status=Status.DONE, published='{"b":2}'))
+    await hand.apply(claims[promise_of("stuck")], strand())
+    await hand.apply(claims[promise_of("replaced")], AdvanceExecution(status=Status.FAILED, published='{"c":3}'))
+    newest = PromiseId.from_bytes(promise_of("replaced")).successor(RETRY).to_bytes()
+    await store.fork(row("replaced", promise=newest), None, replaces=promise_of("replaced"))
+    asked = [*claims, newest, promise_of("nobody")]
+    expected = [
+        Shown(promise_of("shows"), Status.EXECUTING, '{"a": [1]}'),
+        Shown(promise_of("over"), Status.DONE, '{"b":2}'),
+        Shown(promise_of("stuck"), Status.STRANDED),
+        Shown(promise_of("replaced"), Status.FAILED, '{"c":3}', newest),
+        Shown(newest, Status.RUNNABLE, '{"c":3}'),
+        Shown(promise_of("nobody"), None),
+    ]
+    by_promise = attrgetter("promise")
+    assert sorted(await store.shown(asked), key=by_promise) == sorted(expected, key=by_promise)
+    assert await store.shown([]) == []
 
 
 async def test_get_and_get_many_agree(hand: Hand, store: Store) -> None:

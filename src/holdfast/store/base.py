@@ -47,6 +47,7 @@ from holdfast.store.values import (
     Receipt,
     Retention,
     Retried,
+    Shown,
     Signal,
     Topic,
     Transition,
@@ -315,6 +316,9 @@ class Store(FlowLedger, Watching, Protocol):
 
     async def endings(self, promises: Sequence[bytes]) -> list[EndOf]:
         """Of these, in any order: the ended, the stranded, those that go on as another run, and the unknown."""
+
+    async def shown(self, promises: Sequence[bytes]) -> list[Shown]:
+        """Of these, in any order: those that have published something, and those that `endings` would name."""
 
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         """Executions whose id starts as asked for."""

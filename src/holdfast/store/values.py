@@ -26,6 +26,7 @@ class Topic(StrEnum):
 
     WORK = "work"  # an execution became runnable
     ENDED = "ended"  # an execution reached a terminal status, or was stranded
+    PUBLISHED = "published"  # an execution shows another value of itself
 
 
 class NewExecution(Struct, frozen=True, gc=False, kw_only=True):
@@ -369,6 +370,15 @@ class EndOf(Struct, frozen=True, gc=False):
     error: str | None = None
     successor: bytes | None = None  # the run that goes on in its place
     cancel_reason: str | None = None
+
+
+class Shown(Struct, frozen=True, gc=False):
+    """What one execution shows of itself; `status` is None if there is no such execution."""
+
+    promise: bytes
+    status: Status | None
+    published: str | None = None  # JSON, by name
+    successor: bytes | None = None  # the run that goes on in its place, and shows the same
 
 
 class Transition(Struct, frozen=True, kw_only=True):

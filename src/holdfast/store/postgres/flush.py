@@ -49,6 +49,10 @@ class Call(NamedTuple):
     effects: Effects | None
     collation: Collation | None = None  # of flows; for the block `flush` it is a call of its own
 
+    @property
+    def publishes(self) -> bool:
+        return self.effects is not None and any(write.published is not None for write in self.effects.columns)
+
 
 _PLAIN_EFFECTS = (AppendJournal, Collate, OpenJob)
 _ALONE_EFFECTS = (AdvanceExecution, AppendJournal, ConsumeSignals)

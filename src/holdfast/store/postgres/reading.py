@@ -11,7 +11,16 @@ from holdfast.core.status import PARKED, Status
 from holdfast.store.browsing import Merge, place_of
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import Row, transition_of, view_of, views_in_order
-from holdfast.store.values import EndOf, ExecutionFilter, ExecutionView, Page, Signal, Transition, attributes_json
+from holdfast.store.values import (
+    EndOf,
+    ExecutionFilter,
+    ExecutionView,
+    Page,
+    Shown,
+    Signal,
+    Transition,
+    attributes_json,
+)
 
 IDLE = PARKED | {Status.STRANDED, Status.DELEGATED}
 FEW = 20_000  # up for picking: all of them are read for one page, in some hundredths of a second
@@ -31,6 +40,10 @@ class Reading(Ledger):
     async def endings(self, promises: Sequence[bytes]) -> list[EndOf]:
         rows = await self._rows("look for ended executions", "endings", promises)
         return [EndOf(promise, status and Status(status), *rest) for promise, status, *rest in rows]
+
+    async def shown(self, promises: Sequence[bytes]) -> list[Shown]:
+        rows = await self._rows("look for published values", "shown", promises)
+        return [Shown(promise, status and Status(status), *rest) for promise, status, *rest in rows]
 
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         path = pack(f">{len(query.path)}I", *query.path)

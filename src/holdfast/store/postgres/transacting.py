@@ -10,14 +10,13 @@ import asyncpg
 
 from holdfast.core.crashpoints import reach
 from holdfast.core.errors import ConfigurationError
-from holdfast.core.status import TERMINAL
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.driver import DriverConnection
-from holdfast.store.postgres.flush import build_call
+from holdfast.store.postgres.flush import Call, build_call
 from holdfast.store.postgres.work import Work
-from holdfast.store.values import ExecutionClaim, Flushed, Inserted, NewExecution, Receipt, Topic
+from holdfast.store.values import ExecutionClaim, Flushed, Inserted, NewExecution, Receipt
 
 TRANSACTIONS_MOST = 4
 
@@ -45,7 +44,7 @@ class Transacting(Work):
             async with self._apart.any("run a transaction") as connection:
                 assert isinstance(connection, DriverConnection), "as every connection of a store's"
                 try:
-                    flushed = await self._transact(connection, worker, claim, work, effects_of)
+                    done = await self._transact(connection, worker, claim, work, effects_of)
                 except _WorkFailed:
                     if connection.codecs:  # the next one to use it would be surprised
                         self._apart.cut(connection)
@@ -60,15 +59,13 @@ class Transacting(Work):
                     ) from error
         except _WorkFailed as failed:
             raise failed.error from None
-        if flushed is None:
+        if done is None:
             return Receipt(False)
         reach("flush.after")
+        call, flushed = done
         (receipt,) = flushed.receipts
         receipt.at_us = flushed.at_us
-        if flushed.woke:
-            self._tell(Topic.WORK)
-        if receipt.status in TERMINAL:
-            self._tell(Topic.ENDED)
+        self._tell_of(call, flushed)
         return receipt
 
     async def _transact(
@@ -78,7 +75,7 @@ class Transacting(Work):
         claim: ExecutionClaim,
         work: Callable[[Any], Awaitable[Any]],
         effects_of: Callable[[Any], Sequence[Effect]],
-    ) -> Flushed | None:
+    ) -> tuple[Call, Flushed] | None:
         # Said here, because code that had the connection before may have reset the session (connections.py).
         async with connection.transaction(isolation="read_committed"):
             # The fence comes first, and its lock is kept: nobody can take the row over while user code runs.
@@ -94,11 +91,12 @@ class Transacting(Work):
             if connection.codecs:
                 await connection.forget_codecs()  # what is written below would be encoded by them
             commits = [Commit(claim, effects)]
-            flushed = await self._flush_call(connection, worker, build_call(commits))
+            call = build_call(commits)
+            flushed = await self._flush_call(connection, worker, call)
             if has_batch_effects(commits):
                 await apply_batch_effects(connection, self._sql, commits, flushed.receipts)
             reach("flush.before")
-        return flushed
+        return call, flushed
 
     async def insert_with(self, connection: Any, rows: Sequence[NewExecution]) -> list[Inserted]:
         if not hasattr(connection, "fetch") or not hasattr(connection, "is_in_transaction"):

@@ -131,11 +131,16 @@ class Work(Ledger):
             else:
                 flushed = await self._flush_call(connection, worker, call)
         reach("flush.after")
+        self._tell_of(call, flushed)
+        return flushed
+
+    def _tell_of(self, call: Call, flushed: Flushed) -> None:
         if flushed.woke:
             self._tell(Topic.WORK)
         if _has_ended(call, flushed):
             self._tell(Topic.ENDED)
-        return flushed
+        if call.publishes:
+            self._tell(Topic.PUBLISHED)
 
     async def warm(self) -> None:
         # Each connection compiles and plans a routine at its first call. These look for rows that there cannot be.

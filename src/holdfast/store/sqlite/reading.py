@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import pack
 from typing import Final, TypeAlias
 
@@ -19,6 +19,7 @@ from holdfast.store.values import (
     ExecutionFilter,
     ExecutionView,
     Page,
+    Shown,
     Signal,
     Transition,
     WorkerInfo,
@@ -38,14 +39,22 @@ def get(db: Db, promise: bytes) -> ExecutionView | None:
 
 
 def endings(db: Db, promises: Sequence[bytes]) -> list[EndOf]:
+    return [
+        EndOf(promise, status and STATUS[status], *rest) for promise, status, *rest in _asked(db, "endings", promises)
+    ]
+
+
+def shown(db: Db, promises: Sequence[bytes]) -> list[Shown]:
+    return [
+        Shown(promise, status and STATUS[status], *rest) for promise, status, *rest in _asked(db, "shown", promises)
+    ]
+
+
+def _asked(db: Db, block: str, promises: Sequence[bytes]) -> Iterator[Row]:
     """Few statements for many: each asks for as many as it has parameters."""
-    found: list[EndOf] = []
     for first in range(0, len(promises), _ASKED_AT_ONCE):
         asked = promises[first : first + _ASKED_AT_ONCE]
-        statement = SQL["endings"].replace("(?)", ", ".join(["(?)"] * len(asked)))
-        for promise, status, *rest in db.execute(statement, asked):
-            found.append(EndOf(promise, None if status is None else STATUS[status], *rest))
-    return found
+        yield from db.execute(SQL[block].replace("(?)", ", ".join(["(?)"] * len(asked))), asked)
 
 
 def find(db: Db, query: IdQuery, limit: int) -> list[ExecutionView]:

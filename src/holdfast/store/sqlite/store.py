@@ -76,6 +76,7 @@ from holdfast.store.values import (
     Receipt,
     Retention,
     Retried,
+    Shown,
     Signal,
     Topic,
     Transition,
@@ -364,6 +365,9 @@ class SqliteStore(Flowing):
 
     async def endings(self, promises: Sequence[bytes]) -> list[EndOf]:
         return await self._read(lambda db: reading.endings(db, promises))
+
+    async def shown(self, promises: Sequence[bytes]) -> list[Shown]:
+        return await self._read(lambda db: reading.shown(db, promises))
 
     async def find(self, query: IdQuery, limit: int = 6) -> list[ExecutionView]:
         return await self._read(lambda db: reading.find(db, query, limit))

@@ -26,7 +26,7 @@ from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Topic
 
-_BYTE: Final = {Topic.WORK: b"w", Topic.ENDED: b"e"}
+_BYTE: Final = {Topic.WORK: b"w", Topic.ENDED: b"e", Topic.PUBLISHED: b"p"}
 _TOPIC: Final = {byte[0]: topic for topic, byte in _BYTE.items()}
 _FORGOTTEN_SECONDS: Final = 60.0  # rows of listeners that died are deleted so long after they ran out
 
@@ -161,7 +161,8 @@ class Announcer:
 
     def announce(self, tx: Tx) -> Callable[[], None]:
         """Read inside the transaction who listens; the answer is called once it is committed."""
-        topics = ((Topic.WORK,) if tx.work else ()) + ((Topic.ENDED,) if tx.ended else ())
+        due = ((Topic.WORK, tx.work), (Topic.ENDED, tx.ended), (Topic.PUBLISHED, tx.published))
+        topics = tuple(topic for topic, is_due in due if is_due)
         with _ears_guard:
             here = list(_ears.get(self._file, ()))
         known = {ear.id for ear in here}

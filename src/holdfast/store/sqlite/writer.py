@@ -45,7 +45,7 @@ _STALL_MOST: Final = 10.0  # one slow commit must not banish inline commits for 
 class Tx:
     """An open write transaction: the connection, the store's time, and whom to wake once it is committed."""
 
-    __slots__ = ("db", "ended", "now", "stirred", "work")
+    __slots__ = ("db", "ended", "now", "published", "stirred", "work")
 
     def __init__(self, db: sqlite3.Connection, now: int) -> None:
         self.db = db
@@ -53,6 +53,7 @@ class Tx:
         self.work = False  # an execution became runnable, or its holder has something to look at
         self.stirred = False  # the latter
         self.ended = False  # an execution ended or was stranded
+        self.published = False  # an execution shows another value of itself
 
 
 class _OftenSwitching:
@@ -262,7 +263,7 @@ class Writer:
             changes = db.total_changes
             tx = Tx(db, self._clock.now_us())
             result = work(tx)
-            wake = self._announce(tx) if tx.work or tx.ended else None
+            wake = self._announce(tx) if tx.work or tx.ended or tx.published else None
             if point is not None:
                 reach(point + ".before")
             committing = perf_counter()

@@ -367,6 +367,9 @@ begin
     from unnest(p_column_ord, p_column_beats, p_column_published, p_column_attributes)
       c(ord, beats, published, attributes)
     where c.ord = any (v_live) and e.id = p_id[c.ord];
+    if exists (select from unnest(p_column_published) p where p is not null) then
+      perform {schema}.wake_1('published');
+    end if;
   end if;
   if p_line_ord <> '{}' then
     insert into {schema}.transitions (execution_id, revision, at, step, outcome, next_step, attempt, error)

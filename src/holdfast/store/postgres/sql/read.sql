@@ -13,6 +13,12 @@ select a.promise, e.status::text, e.result, e.error, e.successor, e.cancel_reaso
 from unnest($1::bytea[]) a(promise) left join {schema}.executions e on e.promise = a.promise
 where e.id is null or e.ended_at is not null or e.status = 'stranded' or e.successor is not null
 
+-- name: shown
+select a.promise, e.status::text, e.published, e.successor
+from unnest($1::bytea[]) a(promise) left join {schema}.executions e on e.promise = a.promise
+where e.id is null or e.published is not null or e.ended_at is not null or e.status = 'stranded'
+  or e.successor is not null
+
 -- name: view_by_prefix
 select {view} from {schema}.executions
 where promise >= $1 and promise < $2 and octet_length(promise) = 32 + octet_length($3::bytea)

@@ -14,6 +14,13 @@ select a.promise, e.status, e.result, e.error, e.successor, e.cancel_reason
 from asked a left join executions e on e.promise = a.promise
 where e.id is null or e.ended_at is not null or e.status = 'stranded' or e.successor is not null;
 
+-- name: shown
+with asked(promise) as (values (?))
+select a.promise, e.status, e.published, e.successor
+from asked a left join executions e on e.promise = a.promise
+where e.id is null or e.published is not null or e.ended_at is not null or e.status = 'stranded'
+  or e.successor is not null;
+
 -- name: inbox_of
 select s.id, s.name, s.payload, s.kind from signals s
 where s.target_id = (select id from executions where promise = ?) order by s.id;
