@@ -147,3 +147,22 @@ async def test_numbers_that_no_store_has_are_refused(rig: Rig, number: int) -> N
         await order.options(priority=number).start()
     with pytest.raises(InvalidArgumentError, match="the concurrency of a queue"):
         await rig.app.configure_queue("default", concurrency=number)
+
+
+@pytest.mark.parametrize("queue", [None, "remote"])
+async def test_what_is_published_before_the_first_call_is_seen_while_that_runs(rig: Rig, queue: str | None) -> None:
+    """Nothing else has to be committed before it, and it may take an hour."""
+    seen: list[dict[str, Any]] = []
+
+    @rig.app.task(queue=queue)
+    async def load() -> None:
+        seen.append(await handle.published())
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        ctx.publish("stage", "loading")
+        await load()
+
+    handle = await work.start()
+    await rig.run()
+    assert seen == [{"stage": "loading"}]

@@ -199,7 +199,10 @@ class Context:
         raise ContinueAsNew(args, kwargs)
 
     def publish(self, name: str, value: object) -> None:
-        """Let the outside read a named value with `handle.published()`; it is written with the next commit."""
+        """Let the outside read a named value with `handle.published()`, or wait for it with `handle.wait_published()`.
+
+        It is written with the next commit, at the latest before the next call begins.
+        """
         if not is_text(name) or not name:
             raise InvalidArgumentError(f"ctx.publish() takes a name, not {name!r:.100}")
         self._session.must_be_current()

@@ -338,6 +338,7 @@ class Operations(Past):
             self.published = self.published or {}
             self.published[name] = Raw(text.encode())
             self.has_new_published = True
+            self.decided = True  # who waits for it does not wait for the end of the next call
 
     @property
     def is_replaying(self) -> bool:
