@@ -112,6 +112,29 @@ class SyncHandle(Generic[ResultT]):
     def published(self) -> dict[str, Any]:
         return self._app.run(self.handle.published())
 
+    @overload
+    def wait_published(
+        self, name: str, *, until: Callable[[Any], bool] | None = None, timeout: Duration | None = None
+    ) -> Any: ...
+    @overload
+    def wait_published(
+        self,
+        name: str,
+        as_type: type[T],
+        *,
+        until: Callable[[T], bool] | None = None,
+        timeout: Duration | None = None,
+    ) -> T: ...
+    def wait_published(
+        self,
+        name: str,
+        as_type: Any = Any,
+        *,
+        until: Callable[[Any], bool] | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        return self._app.run(self.handle.wait_published(name, as_type, until=until, timeout=timeout))
+
     def progress(self) -> list[CallProgress]:
         return self._app.run(self.handle.progress())
 

@@ -104,6 +104,10 @@ class ExecutionStrandedError(ExecutionEndedError):
     """The execution cannot go on with the code at hand; it keeps its state and can be resumed."""
 
 
+class NotPublishedError(HoldfastError):
+    """The execution ended, or is stranded, without the value that was waited for; what `result` raises is its cause."""
+
+
 class LeaseLostError(HoldfastError):
     """This worker no longer holds the lease it acted under; nothing was written."""
 

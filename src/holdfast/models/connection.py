@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import ConfigurationError
 from holdfast.engine.observer import Observer
+from holdfast.engine.publications import Publications
 from holdfast.engine.results import Results
 from holdfast.models.workflow.divergence import refuse_in_body
 from holdfast.store.base import Store
@@ -22,6 +23,7 @@ from holdfast.store.base import Store
 class _Opened(Struct, frozen=True):
     store: Store
     results: Results
+    publications: Publications
 
 
 class Connection:
@@ -40,6 +42,9 @@ class Connection:
     async def results(self) -> Results:
         return (await self._open()).results
 
+    async def publications(self) -> Publications:
+        return (await self._open()).publications
+
     def results_here(self) -> Results | None:
         """Those of this loop, where it has them open."""
         refuse_in_body("the app's ledger")
@@ -56,6 +61,7 @@ class Connection:
         opened = self._opened.pop(asyncio.get_running_loop(), None)
         if opened is not None:
             await opened.results.stop()
+            await opened.publications.stop()
             await opened.store.close()
 
     async def _open(self) -> _Opened:
@@ -76,7 +82,7 @@ class Connection:
         await self._forsake_closed_loops()
         store = self._make_store()
         await store.open()
-        opened = _Opened(store, Results(store))
+        opened = _Opened(store, Results(store), Publications(store))
         self._opened[loop] = opened
         return opened
 

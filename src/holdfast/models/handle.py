@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from holdfast.core.errors import (
     HoldfastError,
     InvalidArgumentError,
     NotFoundError,
+    NotPublishedError,
     SignalRefusedError,
 )
 from holdfast.core.identity import IdQuery, PromiseId, origin_bytes, resolve
@@ -302,6 +303,60 @@ class Handle(Generic[ResultT]):
         shown: dict[str, Any] = codec_for(Any).decode((await self._newest_view()).published or "{}")
         return shown
 
+    @overload
+    async def wait_published(
+        self, name: str, *, until: Callable[[Any], bool] | None = None, timeout: Duration | None = None
+    ) -> Any: ...
+    @overload
+    async def wait_published(
+        self,
+        name: str,
+        as_type: type[T],
+        *,
+        until: Callable[[T], bool] | None = None,
+        timeout: Duration | None = None,
+    ) -> T: ...
+    async def wait_published(
+        self,
+        name: str,
+        as_type: object = Any,
+        *,
+        until: Callable[[Any], bool] | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Wait until it has published a value of this name, and give it as `as_type`; at once if it is there.
+
+        With `until`, a value that this is true of: each that is seen is tried, and of several within a moment only the
+        last is seen. Raises `NotPublishedError` if the execution ends, or is stranded, without one; and `TimeoutError`
+        after `timeout`, which leaves it alone; 0 looks once. It waits for the newest run, as `result` does.
+        """
+        if not is_text(name) or not name:
+            raise InvalidArgumentError(f"{name!r:.100} is no name that a workflow could publish a value by")
+        limit = None if timeout is None else seconds(timeout, name="timeout")
+        promise, codec = (await self.resolve()).to_bytes(), codec_for(as_type)
+        publications = await self._connection.publications()
+        ask = publications.look if limit == 0 else publications.wait
+        seen: str | None = None
+        try:
+            async with asyncio.timeout(limit or None) as scope:
+                while (found := await ask(promise, name, seen)) is not None and found.text is not None:
+                    value = codec.decode(found.text)
+                    if until is None or until(value):
+                        return value
+                    seen = found.text
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            found = None
+        what = f"has not published {name!r}" + ("" if seen is None else " as it was waited for")
+        if found is None:
+            raise self._late(limit or 0, what)
+        if found.status is None:
+            raise self._unknown()
+        ending = await (await self._connection.results()).look(promise)
+        cause = None if ending is None or ending.status is Status.DONE else self._failure_of(ending)
+        raise NotPublishedError(f"{self.label} is {found.status} and {what}") from cause
+
     async def progress(self) -> list[CallProgress]:
         """What its tasks in flight said with their last heartbeat, as of the last commit; of the newest run.
 
@@ -316,11 +371,10 @@ class Handle(Generic[ResultT]):
         text = (await self._newest_view()).error
         return None if text is None else decode_error(text)
 
-    def _late(self, timeout: Duration) -> TimeoutError:
+    def _late(self, timeout: Duration, what: str = "has not ended") -> TimeoutError:
         within = format_duration(seconds(timeout, name="timeout"))
         return TimeoutError(
-            f"{self.label} has not ended within {within} and goes on; "
-            f"`holdfast show {self.id.short}` says where it stands"
+            f"{self.label} {what} within {within} and goes on; `holdfast show {self.id.short}` says where it stands"
         )
 
     def _unknown(self) -> NotFoundError:

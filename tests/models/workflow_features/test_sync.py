@@ -17,7 +17,7 @@ from typing import Any, assert_type
 import pytest
 
 from holdfast import App, Collision, Context, Handle, RetryPolicy
-from holdfast.core.errors import ConfigurationError, ExecutionFailedError
+from holdfast.core.errors import ConfigurationError, ExecutionFailedError, NotPublishedError
 from holdfast.models.batch.run import BatchRun
 from holdfast.sync import SyncApp, SyncBatchRun, SyncHandle
 from tests.cli.databases import postgres_database
@@ -69,6 +69,11 @@ def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -
     assert kept == 42
     assert isinstance(failure, ExecutionFailedError)
     assert handle.published() == {"number": 3}
+    assert_type(handle.wait_published("number", int), int)
+    assert handle.wait_published("number", until=lambda number: number == 3, timeout=60) == 3
+    with pytest.raises(NotPublishedError):
+        handle.wait_published("other")
+    assert (handle.progress(), doubled.progress()) == ([], [])
     (found,) = sync.search({"number": 3}, name="add")
     assert (found.id, found.result()) == (handle.id, 7)
     with pytest.raises(ExecutionFailedError):
