@@ -261,7 +261,7 @@ async def test_a_fault_of_ours_is_logged_and_not_shown(
         assert "hunter2" not in answer.text
         assert answer.json()["request_id"] == "abc-1"
         assert "abc-1" in caplog.text
-        monkeypatch.setattr(store, "now_us", away)
+        monkeypatch.setattr(store, "get", away)
         answer = await http.get("/ready")
         assert problem(answer) == (503, "unavailable")
         assert "internal-host" not in answer.text

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.web.kit import ADMIN, Shop
+from tests.web.kit import ADMIN, Shop, client
 
+from holdfast import App
 from holdfast.core.errors import ConfigurationError
 from holdfast.web import guard
 from holdfast.web.connections import PromptProtocol
 from holdfast.web.security import Tokens
-from holdfast.web.server import serve
+from holdfast.web.server import build, serve
 
 
 async def test_another_address_without_a_token_is_not_served(shop: Shop) -> None:
@@ -111,3 +112,13 @@ def test_the_command_serves_with_a_token_that_it_never_shows(tmp_path: Path) -> 
     assert running.returncode == 0
     assert ADMIN not in first + out + err
     assert err == ""
+
+
+async def test_a_server_whose_ledger_is_gone_is_not_ready(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    app = App("shop", str(path))
+    async with app, client(build(app)) as http:
+        assert (await http.get("/ready")).status_code == 200
+        path.unlink()
+        answer = await http.get("/ready")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:holdfast:problem:unavailable")

@@ -28,6 +28,7 @@ from starlette.types import Scope
 
 from holdfast.app import App
 from holdfast.core.errors import ConfigurationError, HoldfastError
+from holdfast.core.identity import ROOT_BYTES
 from holdfast.store.base import Store
 from holdfast.web import login, openapi
 from holdfast.web.api import ROUTES
@@ -219,8 +220,8 @@ async def _health(_: Request) -> Response:
 
 def _ready(app: App) -> Any:
     async def endpoint(_: Request) -> Response:
-        """The ledger answers; else 503."""
-        await (await app.store()).now_us()
+        """The ledger answers; else 503. It is read: the time of a SQLite ledger is that of its machine."""
+        await (await app.store()).get(bytes(ROOT_BYTES))
         return Response(b'{"status":"ready"}', media_type=JSON)
 
     return endpoint
