@@ -11,7 +11,7 @@ from tests.engine.rig import Rig
 from tests.models.flow.test_flow_letters import stranded_at_ceiling
 from tests.web.kit import Box, Shop, client
 
-from holdfast.core.errors import ExecutionFailedError, StoreUnavailableError
+from holdfast.core.errors import ExecutionFailedError, StoreError, StoreUnavailableError
 from holdfast.web.dashboard.pages import flows
 from holdfast.web.server import build
 
@@ -114,6 +114,20 @@ async def test_a_fault_of_the_ledger_is_no_notice(shop: Shop, monkeypatch: pytes
     assert answer.status_code == 503
     assert "the ledger cannot be reached" in answer.text
     assert "db-7" not in answer.text
+
+
+async def test_a_fault_of_ours_is_found_in_the_log_by_what_its_page_says(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreError("relation executions does not exist")
+
+    monkeypatch.setattr(await shop.app.store(), "workers", fail)
+    async with client(build(shop.app)) as pages:
+        answer = await pages.get("/workers", headers={"accept": "text/html", "x-request-id": "abc-1"})
+    assert answer.status_code == 500
+    assert "Request abc-1" in answer.text
+    assert "abc-1" in caplog.text
 
 
 async def test_a_message_that_goes_while_its_job_is_shown_does_not_break_the_page(

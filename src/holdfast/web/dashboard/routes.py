@@ -6,7 +6,6 @@ Every page needs the role read, every action operate, and those of `FOR_ADMINS` 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -32,8 +31,6 @@ from holdfast.web.dashboard.pages import (
 from holdfast.web.dashboard.render import STATIC, Page, Site
 from holdfast.web.problems import TITLES, is_expected, problem_of
 from holdfast.web.security import Role, require
-
-log = logging.getLogger("holdfast.web.dashboard")
 
 Show = Callable[[Page], Awaitable[Response]]
 Act = Callable[[Page, FormData], Awaitable[Response]]
@@ -100,14 +97,14 @@ async def _icon(_: Request) -> Response:
 
 
 async def _shown(site: Site, request: Request, show: Show) -> Response:
-    """A page, or a page that says why there is none."""
+    """A page, or a page that says why there is none. A fault of ours is the guard's: it has the request's id."""
     page = await Page.of(site, request)
     try:
         return await show(page)
     except HoldfastError as error:
-        problem = problem_of(error)
         if not is_expected(error):
-            log.error("%s %r failed", request.method, request.url.path, exc_info=error)
+            raise
+        problem = problem_of(error)
         return page.render(
             "problem.html",
             here="",
