@@ -20,6 +20,7 @@ _PAGE: Final = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Sign in · Holdfast</title>
+<script src="/static/theme.js"></script>
 <link rel="stylesheet" href="{stylesheet}">
 </head>
 <body class="login">
