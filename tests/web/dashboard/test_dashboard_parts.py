@@ -179,8 +179,16 @@ def test_a_bar_says_what_it_is_when_it_is_hovered_over() -> None:
         "attempt 1, worked 1 s, failed", "waited before the next attempt 2 s", "attempt 2, worked, still 1 s",
     ]  # fmt: skip
     assert [(bar.x, bar.width) for bar in gantt.lines[0].bars] == [(0.0, 25.0), (25.0, 50.0), (75.0, 25.0)]
+    assert [(mark.x, mark.title) for mark in gantt.marks] == [(50.0, "cancel")]
     assert gantt.lines[0].summary == "call charge, 4 s, 2 attempts, done"
     assert [(part.words, part.shown) for part in gantt.legend] == [("working", "50 %"), ("before retries", "50 %")]
+
+
+def test_the_shortest_call_of_a_long_run_is_drawn() -> None:
+    row = Row(number="0", kind="call", name="x", start_us=5, end_us=6, tone=Tone.GOOD)
+    row.pieces = [Piece(kind=PieceKind.WORK, start_us=5, end_us=6, tone=Tone.GOOD)]
+    gantt = draw(Timeline(start_us=0, end_us=86_400_000_000, is_open=False, rows=[row]), fold=False)
+    assert gantt.lines[0].bars[0].width > 0
 
 
 def test_long_runs_are_drawn_a_page_at_a_time_on_one_scale() -> None:

@@ -11,6 +11,7 @@ from holdfast.views.timeline import Attempt, Piece, PieceKind, Row, Timeline, To
 from holdfast.web.dashboard import words
 
 ROWS_A_PAGE = 200
+LEAST_WIDTH = 0.001  # percent; of what has no width a browser draws not even the outline
 NARROW_GAP = 24.0  # percent between two labels on a phone
 FOLD_GAP = 0.2  # percent; folds that are nearer to each other are one to the eye
 FOLDS_MOST = 40  # every row has a picture of them all
@@ -64,7 +65,6 @@ class Legend(Struct, frozen=True):
 
 class Gantt(Struct, frozen=True, kw_only=True):
     lines: list[Line]
-    whole: list[Bar]  # the run itself: what every moment was spent on
     ticks: list[Tick]
     minor: list[Tick]  # those that a narrow screen has no room to label
     folds: list[Fold]
@@ -81,24 +81,14 @@ class Gantt(Struct, frozen=True, kw_only=True):
 def draw(timeline: Timeline, *, fold: bool = True, first: int = 0, most: int = ROWS_A_PAGE) -> Gantt:
     """The rows from `first` on, on a scale of the whole."""
     scale = Scale(timeline, fold=fold)
-    stretches = spent(timeline)
     rows = timeline.rows[first : first + most]
     ticks = scale.ticks()
     return Gantt(
         lines=[_line(row, scale, timeline) for row in rows],
-        whole=[
-            Bar(
-                css=f"k-{stretch.kind}",
-                x=scale.place(stretch.start_us),
-                width=_width(scale, stretch.start_us, stretch.end_us),
-                title=f"{words.KIND_WORDS[stretch.kind]}: {words.length(stretch.length_us)}",
-            )
-            for stretch in stretches
-        ],
         ticks=ticks,
         minor=_minor(ticks),
         folds=_visible(scale.folds),
-        legend=_legend(shares(stretches)),
+        legend=_legend(shares(spent(timeline))),
         took=words.length(timeline.end_us - timeline.start_us),
         is_open=timeline.is_open,
         is_folded=scale.is_folded,
@@ -166,7 +156,7 @@ def _bar(piece: Piece, scale: Scale, now_us: int) -> Bar:
 
 
 def _width(scale: Scale, start_us: int, end_us: int) -> float:
-    return round(max(0.0, scale.place(end_us) - scale.place(start_us)), 3)
+    return max(LEAST_WIDTH, round(scale.place(end_us) - scale.place(start_us), 3))
 
 
 def _legend(found: list[Share]) -> list[Legend]:
