@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from tests.web.kit import Box, Shop, client
 
-from holdfast import PromiseId, RetryPolicy, Status
+from holdfast import Context, PromiseId, RetryPolicy, Status
 from holdfast.store.effects import AdvanceExecution
 from holdfast.store.values import Retention
 from holdfast.testing.hand import Hand, done, row
@@ -144,6 +144,33 @@ async def test_an_execution_with_a_value_that_python_cannot_read_is_shown(shop: 
     await shown(pages, f"/executions/{PromiseId.from_bytes(deep.promise)}")
     await store.cancel([deep.promise], force=True)
     await store.purge(Retention(age_seconds=0), 1)  # what cannot be read is a fault of its ledger
+
+
+async def test_of_many_children_the_tree_shows_some_and_leads_to_all(shop: Shop, pages: httpx.AsyncClient) -> None:
+    @shop.app.task(queue="default")
+    async def child(number: int) -> int:
+        return number
+
+    @shop.app.workflow
+    async def family(ctx: Context, size: int) -> int:
+        await ctx.all(*[child(number) for number in range(size)])
+        return size
+
+    await shop.app.register()
+    started = await family.start(70)
+    await shop.work()
+    text = await shown(pages, f"/executions/{started.id}")
+    assert f'<a href="/executions?parent={started.id}">all its children</a>' in text
+    seen: set[str] = set()
+    path = f"/executions?parent={started.id.short}"
+    while path:
+        text = await shown(pages, path)
+        assert f'Children of <a href="/executions/{started.id}">' in text
+        seen |= set(re.findall(rf'rowlink" href="/executions/({started.id}\.\d+)"', text))
+        older = re.search(r'rel="next" href="([^"]+)"', text)
+        path = html.unescape(older[1]) if older else ""
+    assert len(seen) == 70
+    assert "Nothing to show" in await shown(pages, "/executions?parent=00000000")
 
 
 async def test_of_an_inbox_the_oldest_signals_are_shown(shop: Shop, pages: httpx.AsyncClient) -> None:

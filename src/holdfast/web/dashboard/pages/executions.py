@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from msgspec.structs import replace
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.core.errors import HoldfastError, InvalidArgumentError
@@ -42,8 +43,9 @@ _ATTRIBUTE = re.compile(r"([^\s=]+)=(\"[^\"]*\"|\S+)")
 
 async def executions(page: Page) -> Response:
     search = page.query("q")
-    chosen = {name: page.query(name) for name in ("status", "kind", "name", "queue")}
+    chosen = {name: page.query(name) for name in ("status", "kind", "name", "queue", "parent")}
     problem = ""
+    parent: shapes.Summary | None = None
     found: list[shapes.Summary] = []
     cursor: str | None = None
     try:
@@ -57,6 +59,9 @@ async def executions(page: Page) -> Response:
             found = [shapes.summary(view) for view in views]
         if not found:
             where, after = filter_of(chosen, search), page.query("after") or None
+            if chosen["parent"]:
+                view = await finding.find(page.store, chosen["parent"])
+                parent, where = shapes.summary(view), replace(where, parent=view.promise)
             if where == ONLY_FAILED:  # by their end: there is an index for that
                 listed = await dead_letters.failed(page.store, after, PAGE_SIZE)
             else:
@@ -73,6 +78,7 @@ async def executions(page: Page) -> Response:
         items=found,
         problem=problem,
         chosen=chosen,
+        parent=parent,
         search=search,
         is_filtered=bool(kept) or bool(page.query("after")),
         is_continued=bool(page.query("after")),
