@@ -18,6 +18,7 @@ PAGES = [
     ("/executions/{stranded}", "nothing is lost"),
     ("/executions/{waiting}", "Send signal"),
     ("/executions/{machine}", "State diagram"),
+    ("/executions/{long}", "2000 of 2500"),
     ("/executions/{failed_task}", "no driver for this card"),
     ("/machines", "Shipment"),
     ("/machines/Shipment", "Where the live ones are"),

@@ -48,6 +48,7 @@ from holdfast.store.values import ExecutionFilter, NewExecution
 
 XSS: Final = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>'\"{{7*7}}"
 HOUR: Final = 3_600.0
+LONG_NAME: Final = "import_" * 28  # names may have 200 characters
 QUEUES: Final = ("default", "mail", "gpu")
 
 
@@ -157,6 +158,10 @@ def _declare_tasks(shop: Shop) -> None:
         await ctx.signal("close", str)
         return "closed"
 
+    @app.workflow(name=LONG_NAME)
+    async def long_winded(ctx: Context, text: str) -> str:
+        return await ctx.signal(LONG_NAME, str)
+
     @app.schedule("0 6 * * mon-fri", timezone="Europe/Berlin", args={"to": "team", "text": "the nightly report"})
     @app.task(queue="mail", name="report")
     async def report(to: str, text: str) -> int:
@@ -164,6 +169,7 @@ def _declare_tasks(shop: Shop) -> None:
 
     shop.charge, shop.quote, shop.mail, shop.render_label = charge, quote, mail, render_label  # type: ignore[attr-defined]
     shop.checkout, shop.refund, shop.audit = checkout, refund, audit  # type: ignore[attr-defined]
+    shop.long_winded = long_winded  # type: ignore[attr-defined]
 
 
 class Shipment(Machine[Parcel]):
@@ -315,6 +321,7 @@ async def _today(shop: Shop, ids: dict[str, str], started: Callable[..., Awaitab
     shipment = await started("machine", Shipment, Parcel(5))
     text = shop.hostile or "hello"
     hostile = await started("hostile", app.mail.options(key=text[:200], attributes={"note": text}), text, text)
+    long = await started("long", app.long_winded.options(key="k" * 300), "w" * 250_000) if shop.hostile else None
     label = await started("failed_task", app.render_label, 7)
     sent = await started("machine_done", Shipment.options(key="parcel-6"), Parcel(6))
     job = await started("flow", app.order, 4)
@@ -323,7 +330,7 @@ async def _today(shop: Shop, ids: dict[str, str], started: Callable[..., Awaitab
     async with worker(shop):
         await run.result()
         await until(lambda: at_hook(job))
-        await parked(approval, shipment, sent)
+        await parked(approval, shipment, sent, *([long] if long else []))
         await sent.signal("pickup", {"van": 3})
         for handle in (failed, label, hostile, sent):
             await until(lambda handle=handle: is_ended(handle))  # type: ignore[misc]
