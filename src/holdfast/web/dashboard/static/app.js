@@ -152,14 +152,24 @@ function toggleTheme() {
   try { localStorage.setItem("holdfast-theme", root.dataset.theme); } catch { /* for this page only */ }
 }
 
+// Browsers give their clipboard to pages that came by TLS or from this machine; others copy what is selected.
+function copySelected(text) {
+  const field = document.body.appendChild(document.createElement("textarea"));
+  field.className = "sr";
+  field.value = text;
+  field.select();
+  const isCopied = document.execCommand("copy");
+  field.remove();
+  return isCopied;
+}
+
 async function copy(button) {
-  try {
-    await navigator.clipboard.writeText(button.dataset.copy);
-    button.textContent = "copied";
-  } catch {
-    button.textContent = "press Ctrl-C";
-  }
-  setTimeout(() => { button.textContent = "copy"; }, 1500);
+  const text = button.dataset.copy;
+  const said = document.getElementById("said"); // the button has a name of its own to a screen reader
+  const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false) || copySelected(text);
+  button.focus({ preventScroll: true });
+  button.textContent = said.textContent = isCopied ? "copied" : "not copied";
+  setTimeout(() => { button.textContent = "copy"; said.textContent = ""; }, 1500);
 }
 
 document.addEventListener("click", (event) => {
