@@ -128,6 +128,23 @@ def test_id_is_copied_where_the_browser_gives_no_clipboard(visitor: Visitor, wor
     expect(page.get_by_label("Payload, as JSON")).to_have_value(world.ids["waiting"])
 
 
+def test_a_page_that_is_come_back_to_can_be_used(visitor: Visitor, world: World) -> None:
+    """A browser that kept it shows it as it was left: with the button of what was sent."""
+    page = visitor.visit(f"/executions/{world.ids['waiting']}")
+    page.evaluate("document.addEventListener('submit', event => event.preventDefault())")
+    page.get_by_role("button", name="Send signal").click()
+    expect(page.get_by_role("button", name="Send signal")).to_be_disabled()
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    expect(page.get_by_role("button", name="Send signal")).to_be_enabled()
+
+
+def test_fields_without_a_value_are_not_in_the_address(visitor: Visitor) -> None:
+    page = visitor.visit("/executions")
+    page.get_by_label("Queue").fill("mail")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/executions\?queue=mail$"))
+
+
 def test_menu_opens_on_a_phone(browser: Browser, served: Served) -> None:
     visitor = Visitor(browser, served.url, viewport=PHONE, has_touch=True)
     page = visitor.visit("/")

@@ -187,12 +187,18 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
 });
 
+document.addEventListener("formdata", (event) => {
+  if (event.target.method !== "get") return;
+  for (const [name, value] of Array.from(event.formData)) if (!value) event.formData.delete(name); // shorter addresses
+});
+
 document.addEventListener("submit", (event) => {
-  for (const input of $$("input, select", event.target)) {
-    if (event.target.method === "get" && input.value === "") input.disabled = true; // shorter addresses
-  }
   const button = event.submitter;
   if (button && event.target.method === "post") setTimeout(() => { button.disabled = true; }, 0);
+});
+
+window.addEventListener("pageshow", (event) => { // come back to: as it was left, with what was sent
+  if (event.persisted) for (const button of $$("button:disabled")) button.disabled = false;
 });
 
 const JUMPS = { o: "/", e: "/executions", q: "/queues", w: "/workers", s: "/schedules", d: "/dead-letters" };
