@@ -174,6 +174,7 @@ def test_who_may_only_read_sees_no_actions_and_can_post_none(browser: Browser, w
     tokens = Tokens([("read", READ), ("operate", OPERATE)])
     with Served(Shop(str(world.path)), tokens) as served:
         visitor = Visitor(browser, served.url, viewport=DESKTOP)
+        visitor.expected.append("401")
         page = visitor.page
         page.goto(f"/executions/{world.ids['waiting']}")
         assert page.url.startswith(f"{served.url}/login")
@@ -190,6 +191,10 @@ def test_who_may_only_read_sees_no_actions_and_can_post_none(browser: Browser, w
         page.get_by_role("button", name="Sign in").click()
         page.goto(f"/executions/{world.ids['waiting']}")
         expect(page.get_by_role("button", name="Pause")).to_be_visible()
+        expect(page.locator(".live")).to_have_text("live")
+        visitor.context.clear_cookies()
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.locator(".live")).to_have_text("signed out")
         visitor.close()
 
 

@@ -128,6 +128,19 @@ def test_id_is_copied_where_the_browser_gives_no_clipboard(visitor: Visitor, wor
     expect(page.get_by_label("Payload, as JSON")).to_have_value(world.ids["waiting"])
 
 
+def test_a_form_of_before_a_restart_is_good_again_once_the_page_is_live(visitor: Visitor, world: World) -> None:
+    """Although somebody is writing in it, so that it is not replaced."""
+    page = visitor.visit(f"/executions/{world.ids['waiting']}")
+    tokens = "Array.from(document.querySelectorAll('input[name=csrf_token]'), input => input.value)"
+    before = page.evaluate(tokens)
+    page.evaluate("for (const input of document.querySelectorAll('input[name=csrf_token]')) input.value = 'old'")
+    page.get_by_label("Payload, as JSON").fill("[1, 2")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_function("document.querySelector('#signal-form input[name=csrf_token]').value !== 'old'")
+    assert page.evaluate(tokens) == before
+    expect(page.get_by_label("Payload, as JSON")).to_have_value("[1, 2")
+
+
 def test_a_page_that_is_come_back_to_can_be_used(visitor: Visitor, world: World) -> None:
     """A browser that kept it shows it as it was left: with the button of what was sent."""
     page = visitor.visit(f"/executions/{world.ids['waiting']}")
@@ -143,6 +156,19 @@ def test_fields_without_a_value_are_not_in_the_address(visitor: Visitor) -> None
     page.get_by_label("Queue").fill("mail")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/executions\?queue=mail$"))
+
+
+def test_a_page_that_cannot_be_renewed_says_so(visitor: Visitor, world: World) -> None:
+    page = visitor.visit(f"/executions/{world.ids['waiting']}")
+    sign = page.locator(".live")
+    expect(sign).to_have_text("live")
+    page.route("**/executions/*", lambda route: route.fulfill(status=503, body="gone"))
+    visitor.expected.append("503")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(sign).to_have_text("out of date")
+    page.unroute("**/executions/*")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(sign).to_have_text("live")
 
 
 def test_menu_opens_on_a_phone(browser: Browser, served: Served) -> None:

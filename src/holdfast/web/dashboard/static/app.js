@@ -72,6 +72,21 @@ function keep(region) {
   };
 }
 
+// What the page says of itself: how its stream is, unless what it shows could not be brought up to date.
+const sign = document.querySelector(".live");
+let stream = ["none", sign?.textContent];
+let trouble = "";
+
+function say() {
+  if (sign) [sign.dataset.state, sign.textContent] = trouble ? ["off", trouble] : stream;
+}
+
+// Also where the person is busy: a server that was started anew takes no form of before.
+function renewForms(page) {
+  const fresh = page.querySelector("input[name=csrf_token]");
+  if (fresh) for (const input of $$("input[name=csrf_token]")) input.value = fresh.value;
+}
+
 let isRefreshing = false;
 let tookMs = 0;
 let isWanted = false;
@@ -83,8 +98,10 @@ async function refresh() {
   const began = performance.now();
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
-    if (!answer.ok || answer.redirected) return;
+    trouble = new URL(answer.url).pathname === "/login" ? "signed out" : answer.ok ? "" : "out of date";
+    if (trouble || answer.redirected) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    renewForms(page);
     for (const region of $$("[data-live]")) {
       const fresh = page.getElementById(region.id);
       if (!fresh || isBusy(region) || fresh.innerHTML === region.innerHTML) continue;
@@ -93,7 +110,10 @@ async function refresh() {
       restore();
     }
     tellAll();
-  } catch { /* the next event tries again */ } finally {
+  } catch { // the next event tries again
+    trouble = "out of date";
+  } finally {
+    say();
     isRefreshing = false;
     tookMs = performance.now() - began;
     if (isWanted) later();
@@ -109,9 +129,8 @@ const EVENTS = ["ended", "stranded", "overview", "journal", "transition", "statu
 
 function listen() {
   const url = document.body.dataset.events;
-  const sign = document.querySelector(".live");
   if (!url || !sign) return;
-  const say = (state, text) => { sign.dataset.state = state; sign.textContent = text; };
+  const become = (...found) => { stream = found; say(); };
   let source = null;
   let isOver = false;
   let refusals = 0;
@@ -119,9 +138,9 @@ function listen() {
   const close = () => { clearTimeout(again); source.close(); };
   const open = () => {
     source = new EventSource(url);
-    source.addEventListener("open", () => { refusals = 0; say("on", "live"); });
+    source.addEventListener("open", () => { refusals = 0; become("on", "live"); });
     source.addEventListener("error", () => {
-      say("off", "reconnecting");
+      become("off", "reconnecting");
       if (source.readyState !== EventSource.CLOSED) return;
       // It was refused (a server that is full, a proxy without one): a browser does not come again by itself.
       clearTimeout(again);
@@ -129,7 +148,7 @@ function listen() {
     });
     for (const name of EVENTS) source.addEventListener(name, later);
     for (const name of ["end", "gone"]) { // nothing more comes: do not connect again
-      source.addEventListener(name, () => { isOver = true; close(); say("none", "ended"); later(); });
+      source.addEventListener(name, () => { isOver = true; close(); become("none", "ended"); later(); });
     }
   };
   open();
