@@ -18,6 +18,7 @@ from holdfast import Context, PromiseId, RetryPolicy, Status
 from holdfast.store.effects import AdvanceExecution
 from holdfast.store.values import Retention
 from holdfast.testing.hand import Hand, done, row
+from holdfast.web.dashboard.pages import engine
 from holdfast.web.server import build
 from holdfast.web.streams import standing_of
 
@@ -255,3 +256,34 @@ async def test_jobs_and_runs_are_drawn(shop: Shop, pages: httpx.AsyncClient) -> 
     assert chunk in await shown(pages, "/executions?kind=chunk")
     again = await pages.post(f"/executions/{run.id}/retry-failed")
     assert "takes the failed items of the other one again" in await shown(pages, again.headers["location"])
+
+
+@pytest.mark.parametrize("what", ["queues", "schedules"])
+async def test_many_names_are_listed_a_page_at_a_time_and_found_by_a_part(
+    shop: Shop, pages: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(engine, "NAMES_A_PAGE", 4)
+    names = [f"tenant-{number:02}:a" for number in range(10)]
+    for name in names:
+        if what == "queues":
+            await shop.app.configure_queue(name, concurrency=1)
+        else:
+            await shop.app.schedules.create(name, "0 * * * *", "order", args={"amount": 1})
+    seen: list[str] = []
+    path = f"/{what}?q=TENANT"
+    while path:
+        text = await shown(pages, path)
+        assert "of 10 shown" in text
+        seen += sorted(set(re.findall(r"tenant-\d\d:a", text)))
+        following = re.search(r'rel="next" href="([^"]+)"', text)
+        path = html.unescape(following[1]) if following else ""
+    assert seen == names
+    # What is done on a page leads back to it.
+    form = re.search(rf'action="(/{what}/tenant-09[^"]+/pause[^"]*)"', text)
+    assert form
+    answer = await pages.post(html.unescape(form[1]))
+    text = await shown(pages, answer.headers["location"])
+    assert "tenant-09:a is paused" in text
+    assert "tenant-08:a" in text
+    assert "tenant-07:a" not in text
+    assert "No name fits" in await shown(pages, f"/{what}?q=nobody")

@@ -37,6 +37,12 @@ def refused(path: str, error: HoldfastError) -> Response:
     return back(path, str(error), is_error=True)
 
 
+def list_of(page: Page, path: str) -> str:
+    """The page of a list that a form was on."""
+    query = page.request.url.query
+    return f"{path}?{query}" if query else path
+
+
 def field(form: FormData, name: str) -> str:
     value = form.get(name)
     return value.strip() if isinstance(value, str) else ""
@@ -135,39 +141,40 @@ async def _signal(handle: Handle[object], form: FormData, here: str) -> Response
 async def on_schedule(page: Page, form: FormData) -> Response:
     """`/schedules/{name}/{action}`."""
     name, action = page.request.path_params["name"], page.request.path_params["action"]
-    schedules = page.site.app.schedules
+    schedules, here = page.site.app.schedules, list_of(page, "/schedules")
     try:
         match action:
             case "pause":
                 await schedules.pause(name)
-                return back("/schedules", f"{name} is paused.")
+                return back(here, f"{name} is paused.")
             case "resume":
                 await schedules.resume(name)
-                return back("/schedules", f"{name} goes on.")
+                return back(here, f"{name} goes on.")
             case "trigger":
                 handle = await schedules.trigger(name)
                 return back(f"/executions/{await handle.resolve()}", f"Started by the schedule {name}, out of turn.")
             case "delete":
                 await schedules.delete(name)
-                return back("/schedules", f"{name} is deleted; what it has started goes on.")
+                return back(here, f"{name} is deleted; what it has started goes on.")
     except HoldfastError as error:
-        return refused("/schedules", error)
-    return back("/schedules", f"there is no action {action!r}", is_error=True)
+        return refused(here, error)
+    return back(here, f"there is no action {action!r}", is_error=True)
 
 
 async def on_queue(page: Page, form: FormData) -> Response:
     """`/queues/{name}/{action}`: pause and resume, with its other settings as they are; or new limits."""
     name, action = page.request.path_params["name"], page.request.path_params["action"]
+    here = list_of(page, "/queues")
     try:
         if action == "limits":
             await page.store.change_queue(check_queue(name), _limits(form))
-            return back("/queues", f"The limits of {name} are set.")
+            return back(here, f"The limits of {name} are set.")
         if action in ("pause", "resume"):
             await page.store.change_queue(check_queue(name), QueueChange(paused=action == "pause"))
-            return back("/queues", f"{name} is paused." if action == "pause" else f"{name} goes on.")
+            return back(here, f"{name} is paused." if action == "pause" else f"{name} goes on.")
     except HoldfastError as error:
-        return refused("/queues", error)
-    return back("/queues", f"there is no action {action!r}", is_error=True)
+        return refused(here, error)
+    return back(here, f"there is no action {action!r}", is_error=True)
 
 
 def _limits(form: FormData) -> QueueChange:

@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Generic, Protocol, TypeVar
+from urllib.parse import urlencode
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.views import dead_letters as dead
-from holdfast.views import reading
+from holdfast.views import reading, shapes
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
+NAMES_A_PAGE: Final = 100
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+class NamedPage(Struct, Generic[T]):
+    """Some of many, by their names."""
+
+    items: list[T]
+    fit: int  # how many there are of those that are looked for
+    search: str
+    is_long: bool  # there are more than one page shows
+    is_continued: bool
+    following: str  # the query of the next page
+    query: str  # that of this one: an action leads back to it
+
+
+def by_name(page: Page, found: Sequence[T]) -> NamedPage[T]:
+    """Those whose names contain what is searched for, after the name at which the page before ended."""
+    search, after = page.query("q"), page.query("after")
+    fit = sorted((one for one in found if search.casefold() in one.name.casefold()), key=lambda one: one.name)
+    rest = [one for one in fit if one.name > after]
+    items = rest[:NAMES_A_PAGE]
+    kept = {"q": search} if search else {}
+    return NamedPage(
+        items=items,
+        fit=len(fit),
+        search=search,
+        is_long=len(found) > NAMES_A_PAGE,
+        is_continued=bool(after),
+        following=urlencode({**kept, "after": items[-1].name}) if len(rest) > len(items) else "",
+        query=urlencode({**kept, **({"after": after} if after else {})}),
+    )
 
 
 async def queues(page: Page) -> Response:
-    found = await reading.queues(page.store)
-    return page.render("queues.html", here="/queues", title="Queues", queues=found)
+    listed = by_name(page, await reading.queues(page.store))
+    return page.render("queues.html", here="/queues", title="Queues", listed=listed)
 
 
 async def schedules(page: Page) -> Response:
-    found = await reading.schedules(page.store)
-    return page.render("schedules.html", here="/schedules", title="Schedules", schedules=found)
+    listed = by_name(page, await page.store.schedules())
+    lines = [shapes.schedule(found) for found in listed.items]
+    return page.render("schedules.html", here="/schedules", title="Schedules", listed=listed, schedules=lines)
 
 
 async def workers(page: Page) -> Response:
