@@ -45,6 +45,8 @@ def test_page_is_whole_accessible_and_fits_a_phone(
     expect(page.locator("main")).to_contain_text(text)
     expect(page.locator("h1")).to_have_count(1)
     assert accessibility_problems(page) == []
+    buttons = page.locator("td :is(button, summary.btn), .gantt form button").all_text_contents()
+    assert len(set(buttons)) == len(buttons), "two of them are the same to who does not see their rows"
     page.emulate_media(color_scheme="dark")
     # Only what a theme can change; the rest is the same document.
     assert accessibility_problems(page, runOnly=["color-contrast"]) == []
