@@ -116,6 +116,17 @@ def test_list_narrows_by_status_name_and_parent(holdfast: Call, orders: Shop) ->
     assert len(ids("--name", "Order", "--kind", "machine")) == 5
 
 
+def test_list_begins_at_a_time(holdfast: Call, orders: Shop) -> None:
+    started = orders.start("done", "fail")
+
+    def ids(before: str) -> list[str]:
+        answer = holdfast("list", "--queue", orders.queue, "--json", "--before", before).json
+        return [execution["id"] for execution in answer["executions"]]
+
+    assert ids("9000-01-31") == started[::-1]
+    assert ids("2001-01-31T14:00") == []
+
+
 def test_list_goes_on_after_a_cursor_without_repeats(holdfast: Call, orders: Shop) -> None:
     started = orders.start(*["done"] * 5)
     found: list[str] = []

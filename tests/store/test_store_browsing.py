@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import chain, product
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from holdfast.core.status import Status
 from holdfast.store.base import Store, handler_of
 from holdfast.store.browsing import INTERNAL_KINDS, Merge
-from holdfast.store.values import ExecutionFilter, ExecutionView
+from holdfast.store.values import ExecutionFilter, ExecutionView, Retention
 from holdfast.testing.hand import Hand, done, promise_of, row
+from holdfast.testing.stores import Stores
 
 KINDS = ("workflow", "task", "machine", "message", "chunk")
 NAMES = ("a", "b", "c")
@@ -93,6 +95,28 @@ async def test_a_rare_definition_is_found_at_once_however_old(hand: Hand, store:
     for where in (ExecutionFilter(kind="flow"), ExecutionFilter(name="rare")):
         assert [view.name for view in (await store.browse(where, 10, look_at=3)).items] == ["rare"]
     assert len((await store.browse(ExecutionFilter(), 30, look_at=3)).items) == 21  # past all the chunks
+
+
+async def test_a_list_can_begin_at_a_time(hand: Hand, store: Store, stores: Stores) -> None:
+    times: list[datetime] = []
+    for number in range(40):
+        await stores.advance(60)
+        times.append(stores.clock.now)
+        # Gaps among the numbers, as retention leaves them; and some of one moment.
+        await hand.insert(*(row(f"{number}-{twin}") for twin in range(1 + number % 3)))
+        if number % 4 == 1:
+            await store.cancel([promise_of(f"{number}-0")])
+            await store.purge(Retention(age_seconds=0), 1)
+    everything = (await store.browse(ExecutionFilter(), 100)).items
+    second = timedelta(seconds=1)
+    for at in (times[0] - second, *times, *(time + second for time in times)):
+        cursor = await store.cursor_before(at)
+        found = (await store.browse(ExecutionFilter(), 100, cursor)).items
+        assert found == [view for view in everything if view.inserted_at < at]
+
+
+async def test_a_time_is_found_in_an_empty_ledger(store: Store) -> None:
+    assert (await store.browse(ExecutionFilter(), 10, await store.cursor_before(datetime.now(UTC)))).items == []
 
 
 def test_a_page_ends_at_the_highest_floor() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -131,6 +131,23 @@ async def test_pages_of_a_list_follow_each_other_by_cursor(shop: Shop) -> None:
                 break
             cursor = {"cursor": page["cursor"]}
     assert found == started[::-1]
+
+
+async def test_a_list_begins_at_a_time(shop: Shop) -> None:
+    old = await shop.order.start(1)
+    await shop.stores.advance(60)
+    began = shop.stores.clock.now
+    new = await shop.order.start(2)
+    async with client(build(shop.app, dashboard=False)) as http:
+        for before, wanted in {
+            began.isoformat(): [old],
+            (began + timedelta(seconds=1)).isoformat(): [new, old],
+            "9999-12-31T23:59:59-12:00": [new, old],
+            "0001-01-01T00:00:00+12:00": [],
+        }.items():
+            page = (await http.get(f"{API}/executions", params={"before": before})).json()
+            assert [item["id"] for item in page["executions"]] == [str(handle.id) for handle in wanted]
+        assert problem(await http.get(f"{API}/executions", params={"before": "2030-01-31T14:00"})) == (422, "invalid")
 
 
 async def test_the_history_of_a_machine_is_read(shop: Shop) -> None:

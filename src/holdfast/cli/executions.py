@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import click
 import msgspec
@@ -22,6 +22,7 @@ from holdfast.views.finding import newest
 from holdfast.views.reading import LOOKED_AT
 
 CHILDREN_SHOWN = 20
+TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
 _HOW = {True: "retried as", False: "went on as"}  # by whether it failed
 LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "KEY", "NOTE")
 
@@ -35,6 +36,7 @@ LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "KEY", "N
 @click.option("--kind", help="Of this kind, such as machine.")
 @click.option("--parent", metavar="ID", type=EXECUTION, help="The children of this execution.")
 @click.option("--where", "attributes", metavar="KEY=VALUE", multiple=True, help="With this attribute; may be repeated.")
+@click.option("--before", metavar="TIME", type=click.DateTime(TIMES), help="Started before then, in UTC.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many at most.")
 @click.option("--cursor", help="Go on where an earlier list ended.")
 @shared
@@ -46,6 +48,7 @@ def list_command(
     kind: str | None,
     parent: str | None,
     attributes: tuple[str, ...],
+    before: datetime | None,
     limit: int,
     cursor: str | None,
 ) -> None:
@@ -61,14 +64,17 @@ def list_command(
             parent=of,
             attributes=parse_attributes(attributes) or None,
         )
-        return await ledger.store.browse(where, limit, cursor, look_at=LOOKED_AT), ledger.now
+        at = cursor
+        if at is None and before is not None:
+            at = await ledger.store.cursor_before(before.replace(tzinfo=UTC))
+        return await ledger.store.browse(where, limit, at, look_at=LOOKED_AT), ledger.now
 
     page, now = call.run(read)
     out = call.out
     if out.as_json:
         out.json(shapes.ExecutionPage(executions=[shapes.summary(view) for view in page.items], cursor=page.cursor))
         return
-    is_filtered = any((statuses, name, queue, kind, parent, attributes, cursor))
+    is_filtered = any((statuses, name, queue, kind, parent, attributes, before, cursor))
     empty = "no execution fits" if is_filtered else "the ledger is empty: nothing was started yet"
     if page.cursor is not None:
         empty = f"none fits among the newest {LOOKED_AT:,}, which were looked through"

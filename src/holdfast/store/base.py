@@ -332,6 +332,9 @@ class Store(FlowLedger, Watching, Protocol):
         the page may then be short, or empty, although its cursor leads on.
         """
 
+    async def cursor_before(self, at: datetime) -> str:
+        """For `browse`: on from the newest that was started before `at`, but for what was being started just then."""
+
     async def count(self, where: ExecutionFilter) -> dict[Status, int]: ...
 
     async def children(self, promise: bytes, barrier_round: int | None = None) -> list[ExecutionView]:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.clock import to_us
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.status import Status
 from holdfast.store.sampling import Sample
@@ -144,6 +145,11 @@ def failures_before(cursor: str | None) -> tuple[int, int]:
     if not (_is_number(at) and _is_number(row) and int(at) <= _LAST_US):
         raise InvalidArgumentError(f"{cursor[:80]!r} is no cursor of a page: pass the one the last page gave, or none")
     return int(at), int(row)
+
+
+def failures_cursor(at: datetime) -> str:
+    """On from the latest that failed before `at`."""
+    return f"{min(max(0, to_us(at)), _LAST_US)}-0"
 
 
 class Watching(Protocol):

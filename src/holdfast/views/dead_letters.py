@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter
+from holdfast.store.watching import failures_cursor
 from holdfast.views import shapes
 
 STRANDED: Final = ExecutionFilter(statuses=(Status.STRANDED,))
@@ -18,8 +20,12 @@ async def stranded(store: Store, after: str | None, limit: int) -> shapes.Execut
     return shapes.ExecutionPage(executions=[shapes.summary(view) for view in page.items], cursor=page.cursor)
 
 
-async def failed(store: Store, after: str | None, limit: int) -> shapes.ExecutionPage:
-    """The latest end first."""
+async def failed(
+    store: Store, after: str | None, limit: int, *, before: datetime | None = None
+) -> shapes.ExecutionPage:
+    """The latest end first; `before` is for the first page."""
+    if after is None and before is not None:
+        after = failures_cursor(before)
     page = await store.failures(limit, after)
     return shapes.ExecutionPage(executions=[shapes.summary(view) for view in page.items], cursor=page.cursor)
 

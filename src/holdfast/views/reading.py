@@ -6,6 +6,7 @@ An execution is named as people type it: see `finding`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from holdfast.core.clock import to_datetime
 from holdfast.core.identity import PromiseId
@@ -24,12 +25,19 @@ LOOKED_AT = 50_000  # rows for one page, of what no index finds: some hundredths
 
 
 async def executions(
-    store: Store, where: ExecutionFilter | None = None, after: str | None = None, limit: int = 50
+    store: Store,
+    where: ExecutionFilter | None = None,
+    after: str | None = None,
+    limit: int = 50,
+    *,
+    before: datetime | None = None,
 ) -> shapes.ExecutionPage:
-    """A page of executions, newest first; `after` is the cursor of the page before.
+    """A page of executions, newest first; `after` is the cursor of the page before, `before` when the first began.
 
     It may be short although a cursor leads on: so many rows are looked through for it, and no more.
     """
+    if after is None and before is not None:
+        after = await store.cursor_before(before)
     page = await store.browse(where or ExecutionFilter(), min(limit, PAGE_MAX), after, look_at=LOOKED_AT)
     return shapes.ExecutionPage(executions=[shapes.summary(view) for view in page.items], cursor=page.cursor)
 

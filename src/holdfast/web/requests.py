@@ -57,6 +57,7 @@ class ListQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         list[Annotated[str, Meta(pattern=r"^[^=\u0000]+=[^\u0000]*$", max_length=1_000)]],
         Meta(description="An attribute, `name=value`; may be repeated. A value that is a JSON scalar is taken as one"),
     ] = []
+    before: Annotated[datetime, Meta(tz=True, description="Only what was started before then")] | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
     cursor: Cursor | None = None
 

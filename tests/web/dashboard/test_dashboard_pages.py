@@ -7,6 +7,7 @@ import html
 import json
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -287,3 +288,23 @@ async def test_many_names_are_listed_a_page_at_a_time_and_found_by_a_part(
     assert "tenant-08:a" in text
     assert "tenant-07:a" not in text
     assert "No name fits" in await shown(pages, f"/{what}?q=nobody")
+
+
+async def test_a_list_begins_at_a_time(shop: Shop, pages: httpx.AsyncClient) -> None:
+    """What failed yesterday is not sought through all that came since."""
+    for day in range(3):
+        for number in range(2):
+            await shop.broken.options(key=f"day {day} number {number}").start("torn")
+            await shop.parcel.options(key=f"box {day} number {number}").start(Box(number))
+        await shop.work()
+        await shop.stores.advance(86_400)
+    noon = shop.stores.clock.now - timedelta(hours=36)
+    before = f"{noon:%Y-%m-%dT%H:%M}"
+    for path in ("", "&status=failed", "&status=done", f"&status=failed&name={shop.broken.name}", "&kind=machine"):
+        text = await shown(pages, f"/executions?before={before}{path}")
+        found = set(re.findall(r"(?:day|box) (\d) number", text))
+        assert found == {"0", "1"}, path
+    assert f'value="{before}"' in text
+    late = await shown(pages, f"/executions?before={before}%2B20:00")  # it was then, where days begin earlier
+    assert "day 1" not in late
+    assert "is no day and time" in await shown(pages, "/executions?before=yesterday")

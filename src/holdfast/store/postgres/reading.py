@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from struct import pack
 from typing import Any
 
+from holdfast.core.clock import to_us
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import PARKED, Status
 from holdfast.store.browsing import Merge, place_of
@@ -96,6 +98,10 @@ class Reading(Ledger):
             return await self._browse_named(where, limit, before, statuses, look_at)
         page = rows[:limit]
         return Page([view_of(row) for row in page], str(page[-1]["id"]) if len(rows) > limit else None)
+
+    async def cursor_before(self, at: datetime) -> str:
+        ((place,),) = await self._rows("find a time", "cursor_before", to_us(at))
+        return str(place)
 
     async def _browse_named(
         self, where: ExecutionFilter, limit: int, before: int, statuses: list[str] | None, look_at: int | None

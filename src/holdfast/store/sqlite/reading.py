@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from struct import pack
 from typing import Final, TypeAlias
 
-from holdfast.core.clock import to_datetime
+from holdfast.core.clock import to_datetime, to_us
 from holdfast.core.identity import PATH_NUMBER_BYTES, ROOT_BYTES, IdQuery
 from holdfast.core.status import Status
 from holdfast.store.browsing import INTERNAL_KINDS, Merge, place_of
@@ -84,6 +85,11 @@ def browse(db: Db, where: ExecutionFilter, limit: int, cursor: str | None, look_
         # What lives is not among the newest: by its own indexes then.
         found = db.execute(SQL["browse_rare"], parameters).fetchall()
     return _page(found, limit)
+
+
+def cursor_before(db: Db, at: datetime) -> str:
+    (place,) = db.execute(SQL["cursor_before"], (to_us(at),)).fetchone()
+    return str(place)
 
 
 def _page(found: list[Row], limit: int) -> Page:

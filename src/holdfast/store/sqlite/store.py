@@ -377,6 +377,9 @@ class SqliteStore(Flowing):
     ) -> Page:
         return await self._read(lambda db: reading.browse(db, where, limit, cursor, look_at))
 
+    async def cursor_before(self, at: datetime) -> str:
+        return await self._read(lambda db: reading.cursor_before(db, at))
+
     async def count(self, where: ExecutionFilter) -> dict[Status, int]:
         return await self._read(lambda db: reading.count(db, where))
 

@@ -57,7 +57,7 @@ async def list_executions(call: Call) -> shapes.ExecutionPage:
         parent=query.parent,
         attributes=attributes_of(query.where),
     )
-    return await reading.executions(call.store, where, query.cursor, query.limit)
+    return await reading.executions(call.store, where, query.cursor, query.limit, before=query.before)
 
 
 async def show(call: Call) -> shapes.Details:

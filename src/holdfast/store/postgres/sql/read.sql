@@ -48,6 +48,21 @@ where parent_id = (select id from {schema}.executions where promise = $5)
   and ($4::text is null or queue = $4) and ($7::text[] is null or status = any ($7::text[]::{schema}.status[]))
 order by id desc limit $6
 
+-- name: cursor_before
+-- Rows are numbered as they are inserted, so halving finds a time without an index: below `low` all are older, from
+-- `high` on none is. In microseconds: a moment of another zone may be none that asyncpg can send.
+with recursive halving (low, high) as (
+  select 0::bigint, coalesce(max(id), 0) + 1 from {schema}.executions
+  union all
+  select
+    coalesce((select case when inserted_at < 'epoch'::timestamptz + $1::bigint * interval '1 microsecond' then id + 1 end from {schema}.executions
+              where id >= (low + high) / 2 order by id limit 1), low),
+    coalesce((select case when inserted_at < 'epoch'::timestamptz + $1::bigint * interval '1 microsecond' then high end from {schema}.executions
+              where id >= (low + high) / 2 order by id limit 1), (low + high) / 2)
+  from halving where low < high
+)
+select low from halving where low >= high
+
 -- name: browse_floor
 -- The first row that is out of sight when so many are looked at.
 select id from {schema}.executions where id < $1 order by id desc limit 1 offset $2

@@ -83,6 +83,21 @@ where e.kind = ?6 and e.name = ?7 and e.id < ?1 and e.id > ?2 and (?3 is null or
   and (?4 is null or e.status in (select value from json_each(?4)))
 order by e.id desc limit ?5;
 
+-- Rows are numbered as they are inserted, so halving finds a time without an index: below `low` all are older, from
+-- `high` on none is.
+-- name: cursor_before
+with recursive halving (low, high) as (
+  select 0, coalesce(max(id), 0) + 1 from executions
+  union all
+  select
+    coalesce((select case when inserted_at < ?1 then id + 1 end from executions
+              where id >= (low + high) / 2 order by id limit 1), low),
+    coalesce((select case when inserted_at < ?1 then high end from executions
+              where id >= (low + high) / 2 order by id limit 1), (low + high) / 2)
+  from halving where low < high
+)
+select low from halving where low >= high;
+
 -- The first row that is out of sight when so many are looked at.
 -- name: browse_floor
 select id from executions where id < ?1 order by id desc limit 1 offset ?2;

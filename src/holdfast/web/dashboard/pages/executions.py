@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -43,7 +44,7 @@ _ATTRIBUTE = re.compile(r"([^\s=]+)=(\"[^\"]*\"|\S+)")
 
 async def executions(page: Page) -> Response:
     search = page.query("q")
-    chosen = {name: page.query(name) for name in ("status", "kind", "name", "queue", "parent")}
+    chosen = {name: page.query(name) for name in ("status", "kind", "name", "queue", "parent", "before")}
     problem = ""
     parent: shapes.Summary | None = None
     found: list[shapes.Summary] = []
@@ -58,14 +59,14 @@ async def executions(page: Page) -> Response:
                 return RedirectResponse(f"/executions/{shapes.id_of(views[0])}", 303)
             found = [shapes.summary(view) for view in views]
         if not found:
-            where, after = filter_of(chosen, search), page.query("after") or None
+            where, after, before = filter_of(chosen, search), page.query("after") or None, moment_of(chosen["before"])
             if chosen["parent"]:
                 view = await finding.find(page.store, chosen["parent"])
                 parent, where = shapes.summary(view), replace(where, parent=view.promise)
             if where == ONLY_FAILED:  # by their end: there is an index for that
-                listed = await dead_letters.failed(page.store, after, PAGE_SIZE)
+                listed = await dead_letters.failed(page.store, after, PAGE_SIZE, before=before)
             else:
-                listed = await reading.executions(page.store, where, after, PAGE_SIZE)
+                listed = await reading.executions(page.store, where, after, PAGE_SIZE, before=before)
             found, cursor = listed.executions, listed.cursor
     except (HoldfastError, ValueError) as error:
         problem = str(error)
@@ -93,6 +94,17 @@ async def executions(page: Page) -> Response:
         kinds=KINDS,
         names=sorted({line.name for line in definitions}),
     )
+
+
+def moment_of(text: str) -> datetime | None:
+    """What a field for a day and a time of day holds; in UTC, unless it says another zone."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgumentError(f"{text[:60]!r} is no day and time: write it as 2030-01-31T14:00") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def filter_of(chosen: dict[str, str], search: str = "") -> ExecutionFilter:
