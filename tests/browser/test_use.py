@@ -68,11 +68,17 @@ def test_timeline_tells_attempts_waits_and_where_the_time_went(visitor: Visitor,
     assert page.locator(".fold").count() == 0 or page.locator("rect.fold").count() == 0
 
 
-def test_times_are_in_a_persons_terms_with_the_exact_one_on_hover(visitor: Visitor, world: World) -> None:
+def test_times_are_in_a_persons_terms_with_the_exact_one_on_hover(
+    browser: Browser, served: Served, world: World
+) -> None:
+    visitor = Visitor(browser, served.url, viewport=DESKTOP, timezone_id="Asia/Kolkata", locale="en-GB")
     page = visitor.visit(f"/executions/{world.ids['done']}")
     started = page.locator("dl.kv time").first
-    expect(started).to_have_text("1 d ago")
+    expect(started).to_have_text(re.compile(r"^1 d [56] h ago$"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", started.get_attribute("title") or "")
+    started.hover()
+    expect(started).to_have_attribute("title", re.compile(r" UTC\n.* GMT\+5:30$"))
+    visitor.close()
 
 
 @pytest.mark.parametrize(

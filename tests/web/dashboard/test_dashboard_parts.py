@@ -42,9 +42,13 @@ def test_lengths_have_two_units_at_most(us: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(0.4, "now"), (5, "5 s ago"), (-130, "in 2 min"), (90_000, "1 d ago"), (7_199, "1 h ago")]
-)
-def test_moments_are_told_in_one_unit_rounded_down(seconds: float, shown: str) -> None:
+    ("seconds", "shown"),
+    [
+        (0.4, "now"), (5, "5 s ago"), (-130, "in 2 min"), (7_199, "1 h ago"), (86_399, "23 h ago"), (87_000, "1 d ago"),
+        (100_800, "1 d 4 h ago"), (-863_999, "in 9 d 23 h"), (990_000, "11 d ago"),
+    ],
+)  # fmt: skip
+def test_moments_are_told_shortly_and_rounded_down(seconds: float, shown: str) -> None:
     assert words.ago(NOW - timedelta(seconds=seconds), NOW) == shown
 
 

@@ -10,6 +10,7 @@ from holdfast.core.status import Status
 from holdfast.views.timeline import PieceKind
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+DAYS_WITH_HOURS = 10  # for so many days an age has its hours, too: what happened yesterday is told apart
 
 STATUS_WORDS = {
     Status.RUNNABLE: "runnable",
@@ -69,9 +70,9 @@ def length(us: int | float) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """`3 s ago`, `in 2 h`: one unit, rounded down."""
+    """`3 s ago`, `in 2 h`, `1 d 4 h ago`: rounded down, to an hour for some days."""
     seconds = (now - moment).total_seconds()
-    shown = _one_unit(abs(seconds))
+    shown = _unit(abs(seconds))
     if shown == "0 s":
         return "now"
     return f"{shown} ago" if seconds > 0 else f"in {shown}"
@@ -79,13 +80,15 @@ def ago(moment: datetime, now: datetime) -> str:
 
 def age(moment: datetime, now: datetime) -> str:
     """How long ago, without saying so."""
-    return _one_unit(max(0.0, (now - moment).total_seconds()))
+    return _unit(max(0.0, (now - moment).total_seconds()))
 
 
-def _one_unit(seconds: float) -> str:
+def _unit(seconds: float) -> str:
     for unit, size in _UNITS:
         if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
+            shown = f"{int(seconds // size)} {unit}"
+            hours = int(seconds % size // 3_600)  # none is left of a unit below the day
+            return f"{shown} {hours} h" if hours and seconds < DAYS_WITH_HOURS * size else shown
     return "0 s"
 
 

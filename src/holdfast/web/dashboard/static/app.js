@@ -11,8 +11,13 @@ const skew = (() => {
   return Number.isNaN(served) ? 0 : served - Date.now();
 })();
 
-function unit(seconds) {
-  for (const [name, size] of UNITS) if (seconds >= size) return `${Math.floor(seconds / size)} ${name}`;
+function unit(seconds) { // as words.py has it
+  for (const [name, size] of UNITS) {
+    if (seconds < size) continue;
+    const shown = `${Math.floor(seconds / size)} ${name}`;
+    const hours = Math.floor((seconds % size) / 3600);
+    return hours && seconds < 10 * size ? `${shown} ${hours} h` : shown;
+  }
   return "0 s";
 }
 
@@ -30,6 +35,12 @@ function tellAll() {
     if (element.textContent !== text) element.textContent = text;
   }
 }
+
+// The exact time is there in UTC; where the person is, the clock may show another.
+document.addEventListener("mouseover", (event) => {
+  const time = event.target.closest("time[title$=UTC]");
+  if (time) time.title += `\n${new Date(time.dateTime).toLocaleString([], { dateStyle: "medium", timeStyle: "long" })}`;
+});
 
 // ---------------------------------------------------------------- live
 
