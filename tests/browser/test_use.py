@@ -114,6 +114,16 @@ def test_theme_is_changed_and_kept(visitor: Visitor) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
 
 
+def test_paper_shows_the_run_alone_and_is_light(visitor: Visitor, world: World) -> None:
+    page = visitor.visit(f"/executions/{world.ids['waiting']}")
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 28, 30)"
+    for hidden in (page.get_by_role("navigation", name="Pages"), page.locator("form")):
+        assert not any(found.is_visible() for found in hidden.all())
+    expect(page.locator("#timeline")).to_be_visible()
+
+
 def test_id_is_copied(visitor: Visitor, world: World) -> None:
     visitor.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = visitor.visit(f"/executions/{world.ids['done']}")
