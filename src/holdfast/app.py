@@ -209,9 +209,10 @@ class App(Declarations):
         if self._retention and not chosen.retention:
             chosen = chosen.with_retention(tuple(self._retention))
         await self.register()
-        results = await self._connection.results()
+        store, results, release = await self._connection.store(), await self._connection.results(), self._release()
+        tried = (*self._functions.workflows, *self._functions.tasks, *self._machines.by_handler)
         return Worker(
-            await self._connection.store(),
+            store,
             self.runners(),
             chosen,
             lifespans=tuple(self._lifespans),
@@ -220,16 +221,9 @@ class App(Declarations):
             services=[
                 Scheduler(self._connection),
                 *(HookRunner(self._connection, hook) for hook in self._hooks),
-                StrandedSweep(
-                    await self._connection.store(),
-                    list(chosen.queue_limits()),
-                    {
-                        handler: function.digest
-                        for known in (self._functions.workflows, self._functions.tasks)
-                        for handler, function in known.items()
-                    },
-                ),
+                StrandedSweep(store, list(chosen.queue_limits()), tried, release),
             ],
+            release=release,
         )
 
     def runners(self) -> list[Runner]:

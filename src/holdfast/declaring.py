@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -349,6 +350,17 @@ class Declarations:
         return sorted(
             {*self._machines.queues(), *self._functions.queues(), *self._batches.queues(), *self._flows.queues()}
         )
+
+    def _release(self) -> str:
+        """Which code this is: a digest of all that is declared so far, of its code and of the types that it reads."""
+        declared = (
+            *self._functions.every(),
+            *self._machines.by_handler.values(),
+            *self._flows.jobs.values(),
+            *self._batches.by_handler.values(),
+        )
+        told = sorted(f"{type(one).__name__} {one.name} {one.version} {one.digest}" for one in declared)
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 
     def find_batch(self, name: str) -> Batch[Any, Any]:
         """The batch of this name, in its newest version; `ConfigurationError` names those that there are."""

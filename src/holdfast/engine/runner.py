@@ -25,6 +25,10 @@ class Engine(Protocol):
     def store(self) -> Store: ...
 
     @property
+    def release(self) -> str:
+        """Which code this worker has: what it strands, workers of another release try (ruling B17)."""
+
+    @property
     def resources(self) -> Resources: ...
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from holdfast.core.clock import MICROSECONDS
 from holdfast.core.identity import PromiseId
@@ -151,11 +151,11 @@ class StrandedSweep(Service):
 
     name = "stranded"
 
-    def __init__(self, store: Store, queues: Sequence[str], digests: Mapping[int, str]) -> None:
+    def __init__(self, store: Store, queues: Sequence[str], handlers: Iterable[int], release: str) -> None:
         super().__init__()
         self._store = store
         self._queues = tuple(queues)
-        self._digests = dict(digests)
+        self._digests = dict.fromkeys(handlers, release)
 
     async def run_once(self) -> float | None:
         for queue in self._queues if self._digests else ():

@@ -68,8 +68,10 @@ class Worker:
         on_ended: Ended = _ignore_ended,
         services: Sequence[Service] = (),
         observer: Observer | None = None,
+        release: str = "",
     ) -> None:
         self._store = store
+        self.release = release
         self._settings = settings or WorkerSettings()
         self._runners = {handler: runner for runner in runners for handler in runner.handlers}
         self._all_runners = tuple(runners)

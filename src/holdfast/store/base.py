@@ -283,7 +283,7 @@ class Store(FlowLedger, Watching, Protocol):
         """Make a stranded execution runnable again, its crashes forgiven: 0, and out of `attempt`. False: it is not."""
 
     async def retry_stranded(self, queue: str, digests: Mapping[int, str], limit: int, after: int = 0) -> Retried:
-        """Let other code try what some code stranded, once (ruling B17); `digests` are this code's, by handler.
+        """Let another release try what one stranded, once (ruling B17); `digests` are this one's, by handler.
 
         Looks at a page of `limit` stranded rows. Runnable again, as by `resume`, is what was stranded for what its code
         did, by code of a digest that is not this one, and never by this one. Not what lost its workers.

@@ -311,6 +311,16 @@ class Before(Machine[int]):
         return Done([ctx.state, [signal.payload for signal in ctx.awaited]])
 
 
+class StepAdded(Before):
+    @step
+    async def second(self, ctx: MachineContext[int]) -> Outcome:
+        return Await("on", self.third, ctx.state)
+
+    @step
+    async def third(self, ctx: MachineContext[int]) -> Outcome:
+        return Done(ctx.attempt)
+
+
 class OtherState(Machine[list[str]]):
     @step(initial=True)
     async def first(self, ctx: MachineContext[list[str]]) -> Outcome:
@@ -349,8 +359,29 @@ async def test_what_today_s_code_cannot_read_is_stranded_and_nothing_is_lost(
     with pytest.raises(ExecutionStrandedError, match=message) as caught:
         await handle.result()
     assert str(caught.value).count("is stranded") == 1, "and what to do is said once"
-    assert f"{handle.label} is stranded; deploy code that can read it" in caplog.text
+    assert f"{handle.label} is stranded: " in caplog.text
     assert await rig.run() == 0
     await handle.resume()
     await rig.run()
     assert await handle.result() == [5, ["kept"]]
+
+
+async def test_a_step_that_an_old_worker_does_not_know_is_tried_by_a_new_one(rig: Rig) -> None:
+    """B17, in a rolling deploy: nobody has to resume it, and the old worker has used up no attempt of the step."""
+    handle = await rig.app.machine(name="Order")(Before).start(5)
+    await rig.run()
+    new = await redeployed(rig, StepAdded)
+    try:
+        await handle.signal("go")
+        await new.run()
+        await handle.signal("on")
+        await rig.run()
+        assert (await rig.view(handle)).status is Status.STRANDED
+        for app, status in ((rig.app, Status.STRANDED), (new.app, Status.RUNNABLE)):
+            (sweep,) = [loop for loop in (await app.make_worker())._services if loop.name == "stranded"]
+            await sweep.run_once()
+            assert (await rig.view(handle)).status is status
+        await new.run()
+        assert await handle.result() == 0
+    finally:
+        await new.close()

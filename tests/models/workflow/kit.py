@@ -85,6 +85,7 @@ class Rig:
             WorkerSettings(**settings),
             lifespans=tuple(chosen._lifespans),
             on_ended=results.ended,
+            release=chosen._release(),
         )
         worker.clock = self.stores.clock
         await worker.open()

@@ -279,7 +279,7 @@ async def test_code_whose_types_alone_are_mended_tries_what_was_stranded(rig: Ri
     await (await rig.make_worker(new_app)).run_until_idle()
     assert await rig.status(handle) is Status.STRANDED
     mended = declare(mended_app, ("size", int, 1))
-    await StrandedSweep(rig.stores.store, ["default"], {mended.handler: mended.digest}).run_once()
+    await StrandedSweep(rig.stores.store, ["default"], [mended.handler], mended_app._release()).run_once()
     await (await rig.make_worker(mended_app)).run_until_idle()
     assert await handle.result(timeout=0) == 7
 

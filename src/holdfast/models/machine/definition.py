@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, Unpack, overload
 
 from holdfast.core.codec import Codec, codec_for
+from holdfast.core.codec_hooks import shape_of
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import ConfigurationError, DefinitionError, OutcomeError
 from holdfast.core.identity import check_name
@@ -135,12 +136,13 @@ class MachineDefinition:
         self.retry = retry
         self.history = history
         self.handler = handler_of(KIND, self.name, version)
-        self.codec: Codec[Any] = codec_for(_state_type(cls))
+        state_type = _state_type(cls)
+        self.codec: Codec[Any] = codec_for(state_type)
         instance = cls()
         self.steps = {found.name: found for found in _steps_of(cls, instance)}
         self.initial = _initial_of(cls)
         self.error_handler = _handler_step(cls, instance)
-        self.digest = _digest_of(cls)
+        self.digest = _digest_of(cls, shape_of(state_type))
         self._make_starter = make_starter
 
     def starter(self) -> MachineStarter[Any]:
@@ -249,9 +251,9 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
         raise DefinitionError(f"the annotations of {where} cannot be read: {error}") from error
 
 
-def _digest_of(cls: type) -> str:
-    """Of the bytecode and constants of all methods, nested functions included (ruling B6)."""
-    digest = hashlib.sha256()
+def _digest_of(cls: type, shape: bytes) -> str:
+    """Of the bytecode and constants of all methods, nested functions included (ruling B6); and of what it reads."""
+    digest = hashlib.sha256(shape)
     for name, member in sorted(inspect.getmembers(cls, inspect.isfunction)):
         if member.__module__ != Machine.__module__:
             digest.update(name.encode())

@@ -185,9 +185,11 @@ class MachineRunner:
 
     async def _strand(self, claim: ExecutionClaim, engine: Engine, error: HoldfastError) -> None:
         label = PromiseId.from_bytes(claim.promise).label(claim.name)
-        log.error("%s is stranded; deploy code that can read it, then resume it: %s", label, error)
+        log.error("%s is stranded: %s", label, error)
         record = encode_error(error, kind="internal")
-        advance = AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt + 1, progress=False, error=record)
+        advance = AdvanceExecution(
+            status=Status.STRANDED, attempt=claim.attempt, progress=False, error=record, digest=engine.release
+        )
         await engine.commit(claim, advance)
 
 

@@ -272,6 +272,6 @@ class Run(Lane):
             attempt=self._claim.attempt,
             progress=False,
             error=record,
-            digest=self._definition.digest,
+            digest=self._engine.release,
         )
         await self._engine.commit(self._claim, advance)

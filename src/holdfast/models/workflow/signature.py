@@ -65,13 +65,15 @@ class Signature:
             msgspec.defstruct("Input", named, bases=(made,), kw_only=True) if named else made
         )
         self.codec: Codec[Any] = Codec(self._make, of=where)
-        self.shape = shape_of(self._make)
         hinted = [field[1] for field in fields + named]
         self.annotations: dict[str, Any] = dict(zip(self._names, hinted, strict=True))
         # Arguments of exactly these types are read as they were written; None if one of them may not be.
         self._sure_types = hinted if all(each in SURE_TYPES for each in hinted) else None
         result = hints.get("return", Any)
-        self.result: Codec[Any] = codec_for(None if result in (NoReturn, Never) else result)  # it never has one
+        if result in (NoReturn, Never):
+            result = None  # it never has one
+        self.result: Codec[Any] = codec_for(result)
+        self.shape = shape_of(self._make) + b"\n" + shape_of(result)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -154,12 +154,12 @@ class _TaskRun:
 
     async def _strand(self, error: DecodeError) -> None:
         """Nothing has failed: other code can read what it was started with, and whoever called it waits for that."""
-        claim, task = self._claim, self._task
+        claim, release = self._claim, self._engine.release
         log.error("%s is stranded: %s", PromiseId.from_bytes(claim.promise).label(claim.name), error)
         record = encode_error(error, kind="internal")
         await self._commit(
             AdvanceExecution(
-                status=Status.STRANDED, attempt=claim.attempt, progress=False, error=record, digest=task.digest
+                status=Status.STRANDED, attempt=claim.attempt, progress=False, error=record, digest=release
             )
         )
 
