@@ -25,6 +25,7 @@ from holdfast.models.batch.coordinator import RunRunner
 from holdfast.models.batch.definition import Batch, BatchResult
 from holdfast.models.batch.run import BatchRun
 from holdfast.models.batch.start import BatchStarter
+from holdfast.models.check import Checked, Checker
 from holdfast.models.connection import Connection
 from holdfast.models.definitions import NamedStarter, definitions_of
 from holdfast.models.flow.flow import Flow
@@ -39,7 +40,6 @@ from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options, StartOptions, check_limits, check_queue
 from holdfast.models.schedule import Scheduler, Schedules
-from holdfast.models.workflow.check import Checked, check_runs
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.runner import WorkflowRunner
 from holdfast.models.workflow.start import FunctionStarter
@@ -243,8 +243,9 @@ class App(Declarations):
         return runners
 
     async def check(self) -> AsyncIterator[Checked]:
-        """Replay every workflow in flight against this code, without effects: would it go on, or be stranded?"""
-        async for checked in check_runs(await self._connection.store(), self._functions.workflows):
+        """Would this code go on with everything in flight, or strand it? Workflows are replayed, without effects."""
+        store = await self._connection.store()
+        async for checked in Checker(store, self._functions, self._machines, self._flows, self._batches).runs():
             yield checked
 
     # ------------------------------------------------------------------ schedules, dead letters, queues

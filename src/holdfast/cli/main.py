@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "dev": ("holdfast.cli.dev:dev_command", "Work on an app and show its dashboard, with reload."),
     "worker": ("holdfast.cli.worker:worker_command", "Work on the executions of an app."),
     "web": ("holdfast.cli.web:web_command", "Serve the HTTP API and the dashboard."),
-    "check": ("holdfast.cli.check:check_command", "Would this code go on with every workflow in flight?"),
+    "check": ("holdfast.cli.check:check_command", "Would this code go on with everything in flight?"),
     "start": ("holdfast.cli.start:start_command", "Start a workflow, a task or anything else by its name."),
     "list": ("holdfast.cli.executions:list_command", "List executions, newest first."),
     "show": ("holdfast.cli.executions:show_command", "Show one execution."),

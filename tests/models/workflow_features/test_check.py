@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Context
+from holdfast import App, Await, Context, Done, Machine, MachineContext, Outcome, step
 from holdfast.cli.main import run
 from holdfast.core.status import Status
-from holdfast.models.workflow.check import Checked
+from holdfast.models.check import Checked
 from holdfast.store.values import ExecutionFilter
 from holdfast.testing.stores import SqliteStores
 from tests.models.workflow.kit import Rig
@@ -101,6 +101,85 @@ async def test_code_that_is_gone_or_takes_another_input_strands(rig: Rig) -> Non
     assert {verdict for verdict, _ in await verdicts(other)} == {"stranded"}
 
 
+def everything(app: App, *, is_new: bool) -> None:
+    """What waits: machines for a signal, tasks and a batch in a queue that nobody serves, a flow at a hook."""
+    own = "new" if is_new else "old"
+
+    class Steps(Machine[int]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[int]) -> Outcome:
+            return Await("go", f"{own}_step", ctx.state)
+
+    class OldSteps(Steps):
+        @step
+        async def old_step(self, ctx: MachineContext[int]) -> Outcome:
+            return Done()
+
+    class NewSteps(Steps):
+        @step
+        async def new_step(self, ctx: MachineContext[int]) -> Outcome:
+            return Done()
+
+    class OldState(Machine[int]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[int]) -> Outcome:
+            return Await("go", self.first, ctx.state)
+
+    class NewState(Machine[list[str]]):
+        @step(initial=True)
+        async def first(self, ctx: MachineContext[list[str]]) -> Outcome:
+            return Await("go", self.first, ctx.state)
+
+    async def read(value: Any) -> None:
+        """A task."""
+
+    async def item(value: int) -> None:
+        """Of a batch."""
+
+    async def enter(value: int) -> int:
+        return value
+
+    async def wait(value: int, answer: int) -> int:
+        return answer
+
+    read.__annotations__["value"] = list[str] if is_new else int
+    app.machine(name="steps")(NewSteps if is_new else OldSteps)
+    app.machine(name="state")(NewState if is_new else OldState)
+    app.machine(name=f"{own}_machine")(OldState)
+    app.task(name="input", queue="later")(read)
+    app.task(name=f"{own}_task", queue="later")(read)
+    app.batch(name=f"{own}_batch", queue="later")(item)
+    for name, hook in (("activity", f"{own}_hook"), (f"{own}_flow", "hook")):
+        flow = app.flow(name)
+        flow.hook(after=flow.activity(enter), signal="go", name=hook)(wait)
+
+
+async def test_what_no_worker_would_go_on_with_is_told_of_every_kind(rig: Rig) -> None:
+    everything(rig.app, is_new=False)
+    await rig.app.register()
+    for name in ("steps", "state", "old_machine"):
+        await rig.app.start_by_name(name, 1)
+    for name in ("input", "old_task", "activity", "old_flow"):
+        await rig.app.start_by_name(name, {"value": 1})
+    await rig.app.start_by_name("old_batch", {"items": [1]})
+    await (await rig.make_worker(queues=["default"])).run_until_idle()
+    assert {one.verdict async for one in rig.app.check()} == {"replays"}
+    changed = rig.another_app()
+    everything(changed, is_new=True)
+    found = {one.label.rpartition("/")[0]: one.detail or "" async for one in changed.check()}
+    gone = {name: f"there is no version 1 of {name} here" for name in found if name.startswith("old")}
+    assert len(gone) == 4
+    for name, why in {
+        **gone,
+        "steps": "steps version 1 has no step 'old_step'",
+        "state": "does not fit list[str]",
+        "input": "the stored input of input does not fit its parameters",
+        "activity": "the flow activity has no activity 'old_hook'",
+    }.items():
+        assert why in found.pop(name)
+    assert not found
+
+
 PROGRAM = """
 from holdfast import App, Context
 app = App("check")
@@ -135,7 +214,7 @@ async def test_the_command_exits_with_1_if_any_would_strand(
     monkeypatch.setenv("HOLDFAST_DATABASE", str(stores.path))
     assert await asyncio.to_thread(run, ["check", f"{module}:app"]) == code
     told = capsys.readouterr().out
-    assert f"1 workflow in flight: {1 - code} replay" in told
+    assert f"1 execution in flight: {1 - code} go on" in told
     if code:  # the two sides and the line of code, each on a line of its own
         begins = [" ".join(line.split()[:1]) for line in told.splitlines()[1:6]]
         assert begins == ["the", "journal:", "code:", "at:", "Nothing"]
@@ -151,6 +230,7 @@ def test_the_command_tells_what_a_deploy_would_break_from_what_is_broken(
             Checked("aa", "job/aa", Status.AWAITING_PROMISE, "stranded", "the code has changed"),
             Checked("bb", "job/bb", Status.STRANDED, "stranded", "its input cannot be read"),
             Checked("cc", "job/cc", Status.STRANDED, "replays"),
+            *(Checked(f"d{n}", f"mail/d{n}", Status.RUNNABLE, "stranded", "gone") for n in range(12)),
         ]
 
     (tmp_path / "checked_told.py").write_text(PROGRAM)
@@ -165,5 +245,7 @@ def test_the_command_tells_what_a_deploy_would_break_from_what_is_broken(
         "  the code has changed",
         "job/bb is stranded, and stays so",
         "  its input cannot be read",
-        "3 workflows in flight: 1 replay, 0 are patched, 2 would be stranded, 1 of them are so already",
+        *(line for n in range(10) for line in (f"mail/d{n} would be stranded", "  gone")),
+        "and 2 more of mail: see --json",
+        "15 executions in flight: 1 go on, 0 patched, 14 would be stranded, 1 of them already",
     ]

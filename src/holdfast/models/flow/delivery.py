@@ -71,7 +71,7 @@ class Delivery:
         self._guid = self._message.guid(self._job)
         answer = self._message.answer
         self._answered = read_outcome(answer) if answer else None
-        self._node = self._flow.graph.nodes[self._message.activity]
+        self._node = self._flow.graph.find(self._message.activity, self._flow.name)
 
     async def _look(self) -> Look | None:
         key = LookKey(self._claim.row, self._job_row, self._node.name, self._message.dimension, self._guid)

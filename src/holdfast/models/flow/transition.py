@@ -29,6 +29,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.status import Status
 from holdfast.models.flow.activity import NodeKind
 from holdfast.models.flow.delivery import LeaseLost, LookAgain, stay
+from holdfast.models.flow.graph import ActivityGone
 from holdfast.models.flow.message import Letter, message_promise, read_message
 from holdfast.models.flow.outcome import ABANDONED, Outcome, failed
 from holdfast.models.flow.steps import Next, Steps
@@ -72,16 +73,12 @@ class Transition(Steps):
         """False: the message cannot be read, and is a dead letter now."""
         try:
             self._open()
-        except KeyError:
-            error = HoldfastError(
-                f"the flow {self._flow.name} has no activity {self._message.activity!r} (any more); run the code that "
-                "has it, or give the changed flow a new version"
-            )
+        except ActivityGone as gone:
+            await self._strand(gone)
         except (msgspec.MsgspecError, HoldfastError, ValueError) as unreadable:
-            error = HoldfastError(f"this message of {self._flow.name} cannot be read: {unreadable}")
+            await self._strand(HoldfastError(f"this message of {self._flow.name} cannot be read: {unreadable}"))
         else:
             return True
-        await self._strand(error)
         return False
 
     def _go_on(self, letter: Letter) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, Unp
 from holdfast.core.codec import Codec, codec_for
 from holdfast.core.codec_hooks import shape_of
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import ConfigurationError, DefinitionError, OutcomeError
+from holdfast.core.errors import ConfigurationError, DecodeError, DefinitionError, OutcomeError
 from holdfast.core.identity import check_name
 from holdfast.core.outcomes import Outcome, StepRef
 from holdfast.core.retry import RetryPolicy
@@ -147,6 +147,16 @@ class MachineDefinition:
 
     def starter(self) -> MachineStarter[Any]:
         return self._make_starter(self)
+
+    def read(self, step_name: str, state: str) -> tuple[Step, Any]:
+        """What an execution goes on with; `DecodeError`: this code cannot."""
+        value, found = self.codec.decode(state), self.steps.get(step_name)
+        if found is None:
+            raise DecodeError(
+                f"{self.name} version {self.version} has no step {step_name!r} (any more); run the code that has it, "
+                "or give the changed machine a new version"
+            )
+        return found, value
 
     def step_name(self, ref: StepRef) -> str:
         """The name of a step given by itself or by name; `OutcomeError` if it is none of this machine's."""

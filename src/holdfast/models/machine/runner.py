@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.codec import encode_error
-from holdfast.core.errors import DecodeError, HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.outcomes import Outcome, Replay, Stop
 from holdfast.core.retry import Retry
@@ -67,8 +67,7 @@ class MachineRunner:
             await engine.commit(claim, AdvanceExecution(status=Status.CANCELLED))
             return
         try:
-            state = definition.codec.decode(claim.state)
-            found = self._step_of(definition, claim)
+            found, state = definition.read(claim.step, claim.state)
         except HoldfastError as error:
             await self._strand(claim, engine, error)
             return
@@ -166,15 +165,6 @@ class MachineRunner:
         return Stop(decision.reason)
 
     # ------------------------------------------------------------------ around it
-
-    def _step_of(self, definition: MachineDefinition, claim: ExecutionClaim) -> Step:
-        found = definition.steps.get(claim.step)
-        if found is None:
-            raise DecodeError(
-                f"{definition.name} version {definition.version} has no step {claim.step!r} (any more); run the code "
-                "that has it, or give the changed machine a new version"
-            )
-        return found
 
     async def _children(self, claim: ExecutionClaim, engine: Engine) -> tuple[ChildResult, ...]:
         timed_out_at_barrier = claim.timed_out and claim.awaits is None

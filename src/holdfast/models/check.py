@@ -1,0 +1,119 @@
+"""Would the code at hand go on with everything in flight? Workflows are replayed in memory, of the rest it is read what
+they go on with; nothing is written.
+
+Before a deploy: `holdfast check module:app`. What would be stranded (ruling B5) is known before it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from holdfast.core.errors import ForeignAwaitError, HoldfastError
+from holdfast.core.identity import PromiseId
+from holdfast.core.journal.stamp import Stamp
+from holdfast.core.status import TERMINAL, Status
+from holdfast.models.batch.definition import KIND as BATCH
+from holdfast.models.batch.definition import BatchRegistry
+from holdfast.models.flow.flow import KIND as FLOW
+from holdfast.models.flow.message import peek_message
+from holdfast.models.flow.registry import FlowRegistry
+from holdfast.models.machine.definition import KIND as MACHINE
+from holdfast.models.machine.registry import MachineRegistry
+from holdfast.models.workflow.context import Context, Info
+from holdfast.models.workflow.definition import KIND as WORKFLOW
+from holdfast.models.workflow.definition import FunctionRegistry, Workflow
+from holdfast.models.workflow.session import Session
+from holdfast.models.workflow.task import KIND as TASK
+from holdfast.store.base import Store, handler_of
+from holdfast.store.values import ExecutionFilter, ExecutionView
+
+Verdict = Literal["replays", "patched", "stranded"]
+
+KINDS: Final = (WORKFLOW, MACHINE, TASK, FLOW, BATCH)
+LIVE: Final = tuple(status for status in Status if status not in TERMINAL)
+PAGE: Final = 100
+
+
+class Checked(Struct, frozen=True):
+    """What would become of one run."""
+
+    id: str
+    label: str
+    status: Status
+    verdict: Verdict
+    detail: str | None = None  # why it would strand
+
+
+class Checker(Struct, frozen=True):
+    """Of everything that an app declares."""
+
+    store: Store
+    functions: FunctionRegistry
+    machines: MachineRegistry
+    flows: FlowRegistry
+    batches: BatchRegistry
+
+    async def runs(self) -> AsyncIterator[Checked]:
+        """Everything that has not ended: kind by kind, newest first."""
+        now_us = await self.store.now_us()
+        for kind in KINDS:
+            cursor: str | None = None
+            while True:
+                page = await self.store.browse(ExecutionFilter(kind=kind, statuses=LIVE), PAGE, cursor)
+                for view in page.items:
+                    yield await self._checked(view, now_us)
+                if page.cursor is None:
+                    break
+                cursor = page.cursor
+
+    async def _checked(self, view: ExecutionView, now_us: int) -> Checked:
+        promise = PromiseId.from_bytes(view.promise)
+        label = promise.label(view.name)
+        try:
+            is_patched = await self._is_patched(view, now_us)
+        except HoldfastError as error:
+            return Checked(str(promise), label, view.status, "stranded", str(error))
+        return Checked(str(promise), label, view.status, "patched" if is_patched else "replays")
+
+    async def _is_patched(self, view: ExecutionView, now_us: int) -> bool:
+        """Raises what it would be stranded with."""
+        handler = handler_of(view.kind, view.name, view.version)
+        if (workflow := self.functions.workflows.get(handler)) is not None:
+            segments = await self.store.journal(view.promise) if view.journal_length else []
+            return _replay(view, workflow, segments, now_us)
+        if (task := self.functions.tasks.get(handler)) is not None:
+            task.signature.decode(task.input_of(view.state))
+        elif (machine := self.machines.by_handler.get(handler)) is not None:
+            machine.read(view.step, view.state)
+        elif (flow := self.flows.jobs.get(handler)) is not None:
+            records = await self.store.flow_records(view.promise)
+            for message in () if records is None else records.messages:
+                flow.graph.find(peek_message(message.state).activity, flow.name)
+        elif handler not in self.batches.by_handler:
+            raise HoldfastError(
+                f"there is no version {view.version} of {view.name} here: no worker with this code would pick it"
+            )
+        return False
+
+
+def _replay(view: ExecutionView, definition: Workflow[..., Any], segments: list[str], now_us: int) -> bool:
+    """Whether the run takes the old path of a change (`ctx.patched`). Raises what it would strand with."""
+    promise = PromiseId.from_bytes(view.promise)
+    arguments = definition.signature.decode(view.state)
+    session = Session(str(promise))
+    session.now_us, session.stamp = now_us, Stamp(now_us)
+    session.load(segments)
+    if not session.journal.length:
+        session.start(definition.digest, view.state, None, view.idempotency_key, view.version)
+    info = Info(str(promise), view.name, view.version, view.idempotency_key, view.attempt)
+    session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
+    try:
+        session.drive()
+        if isinstance(session.failure, ForeignAwaitError):
+            raise session.failure
+    finally:
+        session.evict()
+    return not all(session.journal.patches.values())
