@@ -127,7 +127,10 @@ class Store(FlowLedger, Watching, Protocol):
         """How the store is: versions, settings that the promises lean on, space, indexes."""
 
     def sibling(self) -> Store:
-        """Another, unopened store on the same ledger, for use in another thread's event loop."""
+        """Another, unopened store on the same ledger, for use in another thread's event loop.
+
+        One of an open store is let in as that was, should a newer release have migrated the ledger since.
+        """
 
     async def warm(self) -> None:
         """Make ready what a worker's first commit would otherwise wait for. Writes and locks nothing."""

@@ -99,9 +99,21 @@ async def test_a_ledger_of_a_newer_release_is_refused(
 ) -> None:
     await (await connect()).execute(f"update {schema}.schema_version set version = 9999")
     late = PostgresStore(postgres_url, schema=schema)
-    with pytest.raises(SchemaTooNewError, match="9999"):
-        await late.open()
-    await late.close()
+    for refused in (late, late.sibling()):
+        with pytest.raises(SchemaTooNewError, match="9999"):
+            await refused.open()
+        await refused.close()
+
+
+async def test_a_newer_release_does_not_keep_the_heart_of_a_worker_from_beating(
+    ledger: PostgresStore, schema: str, connect: Connect
+) -> None:
+    """It opens its own store at its first beat; the new release may have come just before."""
+    sibling = ledger.sibling()
+    await (await connect()).execute(f"update {schema}.schema_version set version = 9999")
+    await sibling.open()
+    assert not await sibling.beat("nobody", 1)
+    await sibling.close()
 
 
 async def test_routines_of_a_newer_release_stay(ledger: PostgresStore, schema: str, connect: Connect) -> None:

@@ -47,14 +47,20 @@ async def test_many_who_open_a_new_file_migrate_it_once(path: Path) -> None:
     assert applied == [(step.version,) for step in migrations(PACKAGE)]
 
 
-async def test_a_newer_schema_is_refused(path: Path) -> None:
+async def test_a_newer_schema_is_refused_but_not_in_the_midst_of_the_work(path: Path) -> None:
+    """A worker's heartbeat opens its own store at its first beat; a new release may have come just before."""
     store = SqliteStore(path)
     await store.open()
-    await store.close()
+    sibling = store.sibling()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("insert into schema_version values (9999, 'from the future', 0)")
-    with pytest.raises(SchemaTooNewError, match=r"version 9999.*upgrade Holdfast"):
-        await store.open()
+    await sibling.open()
+    assert not await sibling.beat("nobody", 1)
+    await sibling.close()
+    await store.close()
+    for late in (store, store.sibling()):
+        with pytest.raises(SchemaTooNewError, match=r"version 9999.*upgrade Holdfast"):
+            await late.open()
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(path: Path) -> None:

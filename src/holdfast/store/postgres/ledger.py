@@ -48,6 +48,8 @@ class Ledger:
         self._sql = _statements(self._schema)
         self._connections = self._make_connections()
         self._ears: list[PostgresEar] = []
+        self._is_open = False
+        self._is_let_in = False  # what it is a sibling of is open
 
     def _make_connections(self) -> Connections:
         return Connections(self._address, self._size)
@@ -79,12 +81,14 @@ class Ledger:
         self._connections = self._make_connections()
         try:
             async with self._connections.any("open the ledger") as connection:
-                await migrate(connection, self._schema)
+                await migrate(connection, self._schema, self._is_let_in)
         except BaseException:
             await self._connections.close()  # nobody closes what was never open
             raise
+        self._is_open = True
 
     async def close(self) -> None:
+        self._is_open = False
         for ear in list(self._ears):
             await ear.close()
         await self._connections.close()

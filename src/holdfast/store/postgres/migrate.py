@@ -83,10 +83,12 @@ def _statements(schema: str) -> Mapping[str, str]:
     return load_blocks(PACKAGE, "sql/migrate.sql", schema=schema)
 
 
-async def migrate(connection: Connection, schema: str) -> None:
+async def migrate(connection: Connection, schema: str, is_let_in: bool = False) -> None:
+    """`is_let_in`: this process has the ledger open."""
     steps = migrations(PACKAGE, schema=schema)
     newest = steps[-1].version
-    if _is_current(await found_version(connection, schema), schema, newest):
+    found = await found_version(connection, schema)
+    if (is_let_in and found is not None) or _is_current(found, schema, newest):
         return
     server = connection.get_server_version()
     if server.major * 10000 < SERVER_MIN:

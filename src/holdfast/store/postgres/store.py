@@ -31,7 +31,7 @@ class PostgresStore(Batching, Defining, Scheduling, Transacting, Flowing, Outsid
 
     def sibling(self) -> PostgresStore:
         url, listen_url = self._given_urls
-        return PostgresStore(
+        made = PostgresStore(
             url,
             schema=self._schema,
             connections=self._size,
@@ -39,3 +39,5 @@ class PostgresStore(Batching, Defining, Scheduling, Transacting, Flowing, Outsid
             listen=self._listens,
             listen_url=listen_url,
         )
+        made._is_let_in = self._is_let_in or self._is_open
+        return made

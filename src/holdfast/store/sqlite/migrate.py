@@ -15,8 +15,8 @@ PACKAGE = "holdfast.store.sqlite"
 _SQL = load_blocks(PACKAGE, "sql/migrate.sql")
 
 
-def migrate(path: Path, clock: Clock, busy_seconds: float) -> None:
-    """Apply what is missing, each migration in a transaction of its own."""
+def migrate(path: Path, clock: Clock, busy_seconds: float, is_let_in: bool = False) -> None:
+    """Apply what is missing, each migration in a transaction of its own. `is_let_in`: this process has it open."""
     lock = WriterLock(path, busy_seconds)
     try:
         lock.acquire()  # also around the switch to WAL, which wants the file for itself
@@ -30,7 +30,7 @@ def migrate(path: Path, clock: Clock, busy_seconds: float) -> None:
                         f"{path} has no write-ahead log but {mode!r}, and cannot be given one: keep the file on a "
                         "disk of this machine, or use PostgreSQL"
                     )
-                _apply(path, connection, clock)
+                _apply(path, connection, clock, is_let_in)
         finally:
             connection.close()
             lock.release()
@@ -38,10 +38,10 @@ def migrate(path: Path, clock: Clock, busy_seconds: float) -> None:
         lock.close()
 
 
-def _apply(path: Path, connection: sqlite3.Connection, clock: Clock) -> None:
+def _apply(path: Path, connection: sqlite3.Connection, clock: Clock, is_let_in: bool) -> None:
     known = migrations(PACKAGE)
     applied = applied_version(connection)
-    if applied > known[-1].version:
+    if applied > known[-1].version and not is_let_in:
         raise SchemaTooNewError(
             f"{path} has schema version {applied}, this Holdfast knows {known[-1].version}: upgrade Holdfast here"
         )

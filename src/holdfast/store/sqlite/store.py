@@ -106,6 +106,7 @@ class SqliteStore(Flowing):
         self._file = str(self._path.resolve())  # whatever links lead there
         self._clock = clock or SystemClock()
         self._busy_seconds = busy_seconds
+        self._is_let_in = False  # what it is a sibling of is open
         self._writer: Writer | None = None
         self._readers: Readers | None = None
         self._announcer: Announcer | None = None
@@ -140,7 +141,7 @@ class SqliteStore(Flowing):
         require_closed_at_fork(self._path)
         if not is_nested(self._file):  # else it is open already, and was migrated
             # In a thread: it may have to wait for another process that does the same.
-            await in_own_thread(migrate, self._path, self._clock, self._busy_seconds)
+            await in_own_thread(migrate, self._path, self._clock, self._busy_seconds, self._is_let_in)
         self._announcer = Announcer(self._file)
         self._writer = Writer(self._path, self._clock, self._announcer.announce, self._busy_seconds)
         self._readers = Readers(self._path, self._busy_seconds)
@@ -164,7 +165,9 @@ class SqliteStore(Flowing):
         return await self._read(lambda db: health.examine(db, self._path))
 
     def sibling(self) -> SqliteStore:
-        return SqliteStore(self._path, clock=self._clock, busy_seconds=self._busy_seconds)
+        made = SqliteStore(self._path, clock=self._clock, busy_seconds=self._busy_seconds)
+        made._is_let_in = self._is_let_in or self._writer is not None
+        return made
 
     async def warm(self) -> None:
         """Statements are prepared in microseconds here."""
