@@ -165,8 +165,9 @@ def test_a_run_that_is_held_up_says_why(in_process: Call, database: str, tmp_pat
     assert "numbers.jsonl is no item of held: JSON is malformed" in shown
 
 
-def test_batches_are_counted_in_words() -> None:
+def test_things_are_counted_in_words() -> None:
     assert [counted(1, "batch"), counted(2, "batch"), counted(2, "chunk")] == ["1 batch", "2 batches", "2 chunks"]
+    assert [counted(2, "activity"), counted(2, "dedup key")] == ["2 activities", "2 dedup keys"]
 
 
 def _has_run(file: Path) -> bool:

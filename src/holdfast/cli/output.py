@@ -48,10 +48,10 @@ def visible(text: str) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 order`, `20 orders`, `3 batches`, `2 activities`."""
+    """`1 order`, `20 orders`, `3 batches`, `2 activities`, `4 keys`."""
     if number == 1:
         return f"1 {thing}"
-    if thing.endswith("y"):
+    if thing.endswith("y") and not thing.endswith("ey"):
         return f"{number} {thing[:-1]}ies"
     return f"{number} {thing}{'es' if thing.endswith('ch') else 's'}"
 
