@@ -137,7 +137,7 @@ class ReplayLine(Struct, frozen=True, kw_only=True):
     id: str
     label: str
     status: Status
-    verdict: Literal["replays", "patched", "stranded"]
+    verdict: Literal["replays", "patched", "stranded", "fails"]
     detail: str | None
 
 
@@ -147,4 +147,5 @@ class Replays(Struct, frozen=True, kw_only=True):
     replays: int
     patched: int
     stranded: int
+    fails: int
     runs: list[ReplayLine]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Final
+from typing import Final, get_args
 
 import click
 
@@ -12,12 +12,13 @@ from holdfast.app import App
 from holdfast.cli.answers import ReplayLine, Replays
 from holdfast.cli.exits import Exit
 from holdfast.cli.invocation import Invocation, shared
-from holdfast.cli.output import counted
+from holdfast.cli.output import Output, counted
 from holdfast.cli.worker import app_argument, load_app
 from holdfast.core.status import Status
-from holdfast.models.check import Checked
+from holdfast.models.check import Checked, Verdict
 
-TOLD_OF_EACH: Final = 10  # of a name; many more would be stranded for the same reason
+STUCK: Final[dict[Verdict, str]] = {"stranded": "would be stranded", "fails": "would fail"}
+TOLD_OF_EACH: Final = 10  # of a name: the others are likely to have the same reason
 
 
 @click.command("check")
@@ -26,8 +27,8 @@ TOLD_OF_EACH: Final = 10  # of a name; many more would be stranded for the same 
 def check_command(call: Invocation, target: str | None) -> int:
     """Say whether the code at hand goes on with everything in flight, without effects.
 
-    Workflows are replayed, states and inputs are read. Each one goes on, is patched (it takes the old path of a
-    change), or would be stranded. The exit code is 1 if any would be.
+    Workflows are replayed, states, inputs and items are read. Each one goes on, is patched (it takes the old path of a
+    change), would be stranded, or would fail. The exit code is 1 if any would not go on.
     """
     database = call.database()
     database.check_exists()
@@ -38,27 +39,31 @@ def check_command(call: Invocation, target: str | None) -> int:
             ReplayLine(id=one.id, label=one.label, status=one.status, verdict=one.verdict, detail=one.detail)
             for one in checked
         ]
-        found = (counts["replays"], counts["patched"], counts["stranded"])
-        call.out.json(Replays(replays=found[0], patched=found[1], stranded=found[2], runs=runs))
+        found: dict[str, int] = {verdict: counts[verdict] for verdict in get_args(Verdict)}
+        call.out.json(Replays(**found, runs=runs))
     else:
-        stranded = [one for one in checked if one.verdict == "stranded"]
-        told = Counter[str]()
-        for one in stranded:
-            name = one.label.rpartition("/")[0]
-            told[name] += 1
-            if told[name] <= TOLD_OF_EACH:
-                how = "is stranded, and stays so" if one.status is Status.STRANDED else "would be stranded"
-                call.out.line(f"{one.label} {how}", "red")
-                call.out.block(one.detail or "")
-        for name, count in told.items():
-            if count > TOLD_OF_EACH:
-                call.out.line(f"and {count - TOLD_OF_EACH} more of {name}: see --json", "red")
-        already = sum(one.status is Status.STRANDED for one in stranded)
+        _tell(call.out, [one for one in checked if one.verdict in STUCK])
+        already = sum(one.verdict == "stranded" and one.status is Status.STRANDED for one in checked)
         call.out.line(
             f"{counted(len(checked), 'execution')} in flight: {counts['replays']} go on, {counts['patched']} patched, "
-            f"{counts['stranded']} would be stranded" + (f", {already} of them already" if already else "")
+            f"{counts['stranded']} would be stranded{f' ({already} already)' if already else ''}, "
+            f"{counts['fails']} would fail"
         )
-    return Exit.FAILED if counts["stranded"] else Exit.OK
+    return Exit.FAILED if any(counts[verdict] for verdict in STUCK) else Exit.OK
+
+
+def _tell(out: Output, stuck: list[Checked]) -> None:
+    told = Counter[str]()
+    for one in stuck:
+        name = one.label.rpartition("/")[0]
+        told[name] += 1
+        if told[name] <= TOLD_OF_EACH:
+            is_so = one.verdict == "stranded" and one.status is Status.STRANDED
+            out.line(f"{one.label} {'is stranded, and stays so' if is_so else STUCK[one.verdict]}", "red")
+            out.block(one.detail or "")
+    for name, count in told.items():
+        if count > TOLD_OF_EACH:
+            out.line(f"and {count - TOLD_OF_EACH} more of {name}: see --json", "red")
 
 
 async def _check(app: App) -> list[Checked]:

@@ -131,7 +131,7 @@ def everything(app: App, *, is_new: bool) -> None:
             return Await("go", self.first, ctx.state)
 
     async def read(value: Any) -> None:
-        """A task."""
+        """A task, an activity, a batch."""
 
     async def item(value: int) -> None:
         """Of a batch."""
@@ -149,6 +149,9 @@ def everything(app: App, *, is_new: bool) -> None:
     app.task(name="input", queue="later")(read)
     app.task(name=f"{own}_task", queue="later")(read)
     app.batch(name=f"{own}_batch", queue="later")(item)
+    app.batch(name="items", queue="later")(read)
+    app.batch(name="fed", queue="later")(read)
+    app.flow("job", queue="later").activity(read)
     for name, hook in (("activity", f"{own}_hook"), (f"{own}_flow", "hook")):
         flow = app.flow(name)
         flow.hook(after=flow.activity(enter), signal="go", name=hook)(wait)
@@ -159,24 +162,31 @@ async def test_what_no_worker_would_go_on_with_is_told_of_every_kind(rig: Rig) -
     await rig.app.register()
     for name in ("steps", "state", "old_machine"):
         await rig.app.start_by_name(name, 1)
-    for name in ("input", "old_task", "activity", "old_flow"):
+    for name in ("input", "old_task", "activity", "old_flow", "job"):
         await rig.app.start_by_name(name, {"value": 1})
-    await rig.app.start_by_name("old_batch", {"items": [1]})
+    for name in ("items", "old_batch"):
+        await rig.app.start_by_name(name, {"items": [1, 2]})
+    await rig.app.find_batch("fed").start([1, 2])
     await (await rig.make_worker(queues=["default"])).run_until_idle()
     assert {one.verdict async for one in rig.app.check()} == {"replays"}
     changed = rig.another_app()
     everything(changed, is_new=True)
-    found = {one.label.rpartition("/")[0]: one.detail or "" async for one in changed.check()}
-    gone = {name: f"there is no version 1 of {name} here" for name in found if name.startswith("old")}
-    assert len(gone) == 4
-    for name, why in {
-        **gone,
-        "steps": "steps version 1 has no step 'old_step'",
-        "state": "does not fit list[str]",
-        "input": "the stored input of input does not fit its parameters",
-        "activity": "the flow activity has no activity 'old_hook'",
-    }.items():
-        assert why in found.pop(name)
+    found = {one.label.rpartition("/")[0]: (one.verdict, one.detail or "") async for one in changed.check()}
+    for name in ("old_machine", "old_task", "old_flow", "old_batch"):
+        verdict, why = found.pop(name)
+        assert (verdict, why.partition(":")[0]) == ("stranded", f"there is no version 1 of {name} here")
+    for name, expected, reason in (
+        ("steps", "stranded", "steps version 1 has no step 'old_step'"),
+        ("state", "stranded", "does not fit list[str]"),
+        ("input", "stranded", "the stored input of input does not fit its parameters"),
+        ("activity", "stranded", "the flow activity has no activity 'old_hook'"),
+        ("job", "fails", "does not fit its parameters at $.value"),
+        ("items", "fails", "its items: stored JSON does not fit list[list[str]]"),
+        ("fed", "fails", "its items from 0 to 1: stored JSON does not fit list[list[str]]"),
+    ):
+        verdict, why = found.pop(name)
+        assert verdict == expected
+        assert reason in why
     assert not found
 
 
@@ -247,5 +257,5 @@ def test_the_command_tells_what_a_deploy_would_break_from_what_is_broken(
         "  its input cannot be read",
         *(line for n in range(10) for line in (f"mail/d{n} would be stranded", "  gone")),
         "and 2 more of mail: see --json",
-        "15 executions in flight: 1 go on, 0 patched, 14 would be stranded, 1 of them already",
+        "15 executions in flight: 1 go on, 0 patched, 14 would be stranded (1 already), 0 would fail",
     ]
