@@ -137,7 +137,8 @@ async def raises_early(ctx: Context, call: Calls) -> Any:
 
 CHANGES: Sequence[tuple[Body, str]] = [
     (reordered, "triple"),
-    (changed_input, '#1 Function triple {"number":2}'),
+    (changed_input, 'journal: #1 Function triple {"number":2}'),
+    (changed_input, 'code:    #1 Function triple {"number":3}'),
     (removed_call, "#1 Function triple"),
     (added_call, "#2 Random"),
     (added_at_the_end, "#4 Signal go"),

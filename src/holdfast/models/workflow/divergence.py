@@ -26,29 +26,30 @@ _REMEDY = (
 
 def describe(
     execution_id: str,
-    asked: Operation | None,
+    asked: tuple[Operation | None, str],
     recorded: Operation | None,
     body: Coroutine[Any, Any, Any] | None,
     inputs: Mapping[int, Raw],
 ) -> str:
-    """The two sides, one above the other, and the line of code."""
+    """The two sides, one above the other, and the line of code. `asked` is with its input, if it is a call."""
+    number = recorded.promise_id.rpartition(".")[2] if recorded is not None else ""
+    known = bytes(inputs.get(int(number), b"")).decode() if number.isdecimal() else ""
     return (
         f"the code of {execution_id[:8]} has changed: it no longer does what its journal says.\n"
-        f"  journal: {_side(recorded, 'nothing more', inputs)}\n"
-        f"  code:    {_side(asked, 'the end of the function', {})}\n"
+        f"  journal: {_side(recorded, 'nothing more', known)}\n"
+        f"  code:    {_side(asked[0], 'the end of the function', asked[1])}\n"
         f"  at:      {innermost_line(body)}\n{_REMEDY}"
     )
 
 
-def _side(operation: Operation | None, nothing: str, inputs: Mapping[int, Raw]) -> str:
+def _side(operation: Operation | None, nothing: str, text: str) -> str:
     if operation is None:
         return nothing
     if not operation.promise_id:
         return operation.kind
     number = operation.promise_id.rpartition(".")[2]
     name = f" {operation.name}" if operation.name else ""
-    raw = inputs.get(int(number)) if number.isdecimal() else None
-    shown = "" if raw is None else f" {bytes(raw).decode()[:INPUT_SHOWN_CHARS]}"
+    shown = f" {text[:INPUT_SHOWN_CHARS]}" if text else ""
     mark = f" [{operation.fingerprint}]" if operation.fingerprint else ""
     return f"#{number} {operation.kind}{name}{shown}{mark}"
 

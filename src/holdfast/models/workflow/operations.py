@@ -58,8 +58,8 @@ class Operations(Past):
         if self.is_evicting:
             raise Evicted
 
-    def allocate(self, kind: str, name: str, mark: str) -> tuple[str, bool]:
-        """The local id of the next operation, and whether the journal has it already."""
+    def allocate(self, kind: str, name: str, mark: str, text: str = "") -> tuple[str, bool]:
+        """The local id of the next operation, and whether the journal has it already. `text` is a call's input."""
         if CURRENT.session is not self:
             raise forbid_elsewhere("this context")
         if self.is_evicting:
@@ -72,19 +72,20 @@ class Operations(Past):
             recorded = self.recorded[number]
             recorded_name = recorded.function_name if isinstance(recorded, InvokeScheduled) else recorded.name
             if recorded.fingerprint != mark or recorded_name != name or recorded.kind != kind:
-                self._diverge(Operation(promise_id, kind, name, mark), self._recorded_at(number))
+                self._diverge(Operation(promise_id, kind, name, mark), self._recorded_at(number), text)
             self.next = number + 1
             return promise_id, True
         if self.journal.status is BLOCKED or self.taken or self.owners:
-            self._diverge(Operation(promise_id, kind, name, mark), self._skipped())
+            self._diverge(Operation(promise_id, kind, name, mark), self._skipped(), text)
         self.next = number + 1
         self.caught_up = True
         return promise_id, False
 
-    def _diverge(self, asked: Operation | None, recorded: Operation | None) -> NoReturn:
+    def _diverge(self, asked: Operation | None, recorded: Operation | None, text: str = "") -> NoReturn:
         self.caught_up = False
         inputs = {at: known.input for at, known in enumerate(self.recorded) if type(known) is InvokeScheduled}
-        self.divergence = NonDeterminismError(describe(self.journal.execution_id, asked, recorded, self.body, inputs))
+        told = describe(self.journal.execution_id, (asked, text), recorded, self.body, inputs)
+        self.divergence = NonDeterminismError(told)
         raise Diverged
 
     def cannot_read(self, call: str, error: DecodeError) -> NoReturn:
@@ -130,7 +131,7 @@ class Operations(Past):
             if callee.is_remote:
                 self._spawn(call)
             return promise_id
-        promise_id, _ = self.allocate(callee.invoke_kind, callee.name, mark)
+        promise_id, _ = self.allocate(callee.invoke_kind, callee.name, mark, text)
         self.append(
             InvokeScheduled(
                 promise_id=promise_id,
@@ -154,11 +155,12 @@ class Operations(Past):
         """A call that the journal has, or ought to have."""
         recorded, name, kind = self.recorded[self.next], callee.name, callee.invoke_kind
         if type(recorded) is not InvokeScheduled:
-            promise_id, _ = self.allocate(kind, name, fingerprint(text))
+            promise_id, _ = self.allocate(kind, name, fingerprint(text), text)
         elif recorded.function_name != name or recorded.kind != kind or bytes(recorded.input) != text.encode():
             before = self._with_own_id(bytes(recorded.input).decode())
             # B17: a new default is no change.
-            promise_id, _ = self.allocate(kind, name, forgive(callee, recorded, before, text, fingerprint(text)))
+            mark = forgive(callee, recorded, before, text, fingerprint(text))
+            promise_id, _ = self.allocate(kind, name, mark, text)
         else:  # the same input has the same fingerprint, so it need not be made
             if CURRENT.session is not self or self.is_evicting or self.divergence is not None:
                 self.allocate(kind, name, recorded.fingerprint)  # which raises
