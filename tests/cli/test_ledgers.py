@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import answers
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store import store_from_url
 from holdfast.store.values import QueueChange
@@ -228,3 +229,23 @@ def test_doctor_says_why_a_queue_that_is_served_is_late(
     lines = in_process("doctor", "--database", desk.database).out.splitlines()
     told = next(after for line, after in pairwise(lines) if line.startswith("warn  lag"))
     assert told.strip().startswith(advice)
+
+
+def test_doctor_does_not_take_missing_code_for_too_few_workers(in_process: Call, tmp_path: Path) -> None:
+    """After a deploy that renamed a definition, while the workers are busy with others."""
+    desk = Desk(str(tmp_path / "busy.db"), "q")
+    busy, _ = desk.start("pay", 1), desk.start("pay", 2)
+
+    async def serve() -> None:
+        store = store_from_url(desk.database)
+        await store.open()
+        await store.register_worker("busy", host="h", pid=1, queues=["q"], lease_seconds=60)
+        await store.close()
+
+    asyncio.run(serve())
+    with closing(sqlite3.connect(desk.database)) as db, db:
+        db.execute("update executions set status = 'runnable', wake_at = null, eligible_at = 0")
+        held = (PromiseId.parse(busy).to_bytes(),)
+        db.execute("update executions set status = 'executing', locked_by = 'busy' where promise = ?", held)
+    told = in_process("doctor", "--database", desk.database).out
+    assert "lack its code: see `holdfast list --status runnable --queue q`" in told

@@ -171,9 +171,8 @@ def _why_late(stats: QueueStats, alive: Sequence[WorkerInfo]) -> str:
         return f"its limit of {queue.concurrency} at work is reached: see what they do, or `holdfast queues set {name}`"
     if queue.rate is not None:
         return f"its rate may hold it back (`holdfast queues`), else add workers; to change it: `queues set {name}`"
+    see = f"see `holdfast list --status runnable --queue {name}`"
     if not any(worker.executing for worker in serving):
-        return (
-            "its workers are idle, so none of them has the code: a definition was renamed, or a version taken out; "
-            f"see `holdfast list --status runnable --queue {name}`"
-        )
-    return "add workers"
+        gone = "a definition was renamed, or a version taken out"
+        return f"its workers are idle, so none of them has the code: {gone}; {see}"
+    return f"add workers; if it is always the same definition or version that waits, they lack its code: {see}"
