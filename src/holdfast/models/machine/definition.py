@@ -19,6 +19,7 @@ from holdfast.core.errors import ConfigurationError, DecodeError, DefinitionErro
 from holdfast.core.identity import check_name
 from holdfast.core.outcomes import Outcome, StepRef
 from holdfast.core.retry import RetryPolicy
+from holdfast.models.code import feed_code
 from holdfast.models.handle import Handle, uncollided
 from holdfast.models.machine.context import MachineContext
 from holdfast.models.options import StartOptions, check_priority, check_queue
@@ -267,18 +268,8 @@ def _digest_of(cls: type, shape: bytes) -> str:
     for name, member in sorted(inspect.getmembers(cls, inspect.isfunction)):
         if member.__module__ != Machine.__module__:
             digest.update(name.encode())
-            _feed_code(digest, member.__code__)
+            feed_code(digest, member.__code__)
     return digest.hexdigest()[:16]
-
-
-def _feed_code(digest: hashlib._Hash, code: Any) -> None:
-    digest.update(code.co_code)
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            _feed_code(digest, constant)
-        else:
-            digest.update(repr(constant).encode())
-    digest.update(repr(code.co_names).encode())
 
 
 __all__ = ["KIND", "Machine", "MachineContext", "MachineDefinition", "Outcome", "Step", "definition_of", "step"]

@@ -14,6 +14,7 @@ from holdfast.core.errors import CallNotAllowedError, ConfigurationError, Defini
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
+from holdfast.models.code import feed_code
 from holdfast.models.handle import Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.workflow.callee import CallSettings
@@ -180,21 +181,6 @@ def code_digest(function: Callable[..., Any], shape: bytes = b"") -> str:
     wrapped: Any = function
     while wrapped is not None:
         if hasattr(wrapped, "__code__"):
-            _feed(digest, wrapped.__code__)
+            feed_code(digest, wrapped.__code__)
         wrapped = getattr(wrapped, "__wrapped__", None)
     return digest.hexdigest()[:16]
-
-
-def _feed(digest: Any, code: Any) -> None:
-    digest.update(code.co_code)
-    digest.update(repr(code.co_names).encode())
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            _feed(digest, constant)
-        else:
-            digest.update(_shown(constant).encode())
-
-
-def _shown(constant: object) -> str:
-    """The same in every process: the order of a set of texts, as in `x in {"a", "b"}`, is not."""
-    return f"frozenset({sorted(map(repr, constant))})" if isinstance(constant, frozenset) else repr(constant)
