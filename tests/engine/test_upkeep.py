@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import uvloop
 
 from holdfast import Child, Done, Machine, MachineContext, Outcome, ScheduleChildren, step
 from holdfast.core.status import Status
 from holdfast.engine import upkeep
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
+from holdfast.store.sqlite import SqliteStore
 from holdfast.store.values import NewExecution, Retention
 from holdfast.testing.hand import Hand, done, park, row
 from holdfast.testing.stores import Stores
@@ -140,11 +143,22 @@ async def test_one_alarm_is_set_for_the_earliest_deadline_of_many(stores: Stores
         timers.note_deadline(seconds)
     first = timers._alarm
     assert first is not None
-    assert first.when() < loop.time() + 1.1
+    assert timers._alarm_at < loop.time() + 1.1
     timers.note_deadline(0.0)
     assert first.cancelled()
     await timers._woken.wait()
     assert timers._alarm is None, "the next deadline that is noted has an alarm of its own"
+
+
+def test_a_deadline_is_noted_beside_one_that_is_due_at_once_on_uvloop_too(tmp_path: Path) -> None:
+    async def note() -> None:
+        timers = Timers(SqliteStore(tmp_path / "ledger.db"), poll_seconds=5, on_fired=Calls())
+        timers.note_deadline(0.0)
+        timers.note_deadline(1.0)
+        await timers._woken.wait()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(note())
 
 
 # ---------------------------------------------------------------------- retention

@@ -98,18 +98,20 @@ class Timers(Service):
         self._store = store
         self._poll_seconds = poll_seconds
         self._on_fired = on_fired
-        self._alarm: asyncio.TimerHandle | None = None  # for the earliest deadline that was noted since the last pass
+        self._alarm: asyncio.Handle | None = None  # for the earliest deadline that was noted since the last pass
+        self._alarm_at = 0.0  # not every handle says: uvloop's does not if it is due at once
 
     def note_deadline(self, seconds: float) -> None:
         """A deadline this worker committed is due then; a later one is found by the loop itself."""
         if seconds >= self._poll_seconds:
             return
         loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
         if self._alarm is not None:
-            if self._alarm.when() <= loop.time() + seconds:
+            if self._alarm_at <= at:
                 return
             self._alarm.cancel()
-        self._alarm = loop.call_later(seconds, self._ring)
+        self._alarm, self._alarm_at = loop.call_later(seconds, self._ring), at
 
     def _ring(self) -> None:
         self._alarm = None
