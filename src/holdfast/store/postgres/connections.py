@@ -81,6 +81,10 @@ def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUna
     if isinstance(error, _STATEMENTS):
         said = said.partition("\n")[0]  # the driver adds a page of advice, to use its own pool
         advice = "if a pooler in transaction mode is in between, add pgbouncer=true to the URL"
+    elif "unsupported startup parameter" in said:  # PgBouncer has one code for all that it refuses
+        advice = "the pooler passes no settings on: take them out of the URL and give them to the role"
+    elif "statement pooling mode" in said:
+        advice = "give the pooler pool_mode = transaction, or session"
     elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         advice = "it is a replica, or default_transaction_read_only is on: connect to one that can be written to"
     return StoreUnavailableError(
@@ -144,6 +148,32 @@ async def _settle(connection: Connection, address: Address) -> None:
         raise ConfigurationError(
             f"transactions of {address.shown} are {found.upper()} by default, Holdfast needs READ COMMITTED and cannot "
             "ask for it behind a pooler: `alter role ... set default_transaction_isolation = 'read committed'`"
+        )
+
+
+async def check_session(connection: Connection, address: Address) -> None:
+    """That it has a session for as long as it needs one: for itself, or, if the URL says so, for a transaction.
+
+    A pooler gives its clients numbers of its own, so it can be told that one is there; and in transaction mode the next
+    client has the session that this one had.
+    """
+    if address.pooled:
+        async with connection.transaction():
+            return
+    session = await connection.fetchval(_statements()["connect_session"])
+    if session == connection.get_server_pid():
+        return
+    other = await connect(address)
+    try:
+        is_shared = await other.fetchval(_statements()["connect_session"]) == session
+    except _STATEMENTS:
+        is_shared = True
+    finally:
+        await end(other)
+    if is_shared:
+        raise ConfigurationError(
+            f"the pooler at {address.server} is in transaction mode, where a connection has no session of its own: add "
+            f"pgbouncer=true to {address.shown}; notifications need a URL past it (`listen_url`)"
         )
 
 

@@ -17,7 +17,7 @@ import asyncpg
 from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.store.base import ARMED_SECONDS
 from holdfast.store.postgres.address import Address
-from holdfast.store.postgres.connections import CLOSE_SECONDS, Connections, connect, end, errors_of
+from holdfast.store.postgres.connections import CLOSE_SECONDS, Connections, check_session, connect, end, errors_of
 from holdfast.store.values import Topic
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class PostgresEar:
         with errors_of(address, "listen"):
             connection = await connect(address, "holdfast listener")
             try:
+                await check_session(connection, address)
                 connection.add_termination_listener(lambda _: self._lost.set())
                 await connection.add_listener(self._channel, self._heard)
             except BaseException:

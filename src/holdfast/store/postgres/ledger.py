@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
+from holdfast.core.errors import ConfigurationError
 from holdfast.store.base import Ear
 from holdfast.store.postgres.address import SCHEMA_PARAMETER, Address
-from holdfast.store.postgres.connections import Connections
+from holdfast.store.postgres.connections import Connections, check_session
 from holdfast.store.postgres.ears import PostgresEar
 from holdfast.store.postgres.migrate import PACKAGE, check_schema, migrate
 from holdfast.store.sql import load_blocks
@@ -40,6 +41,11 @@ class Ledger:
     ) -> None:
         self._address = Address(url, pooled=pooled)
         self._listen_address = self._address if listen_url is None else Address(listen_url)
+        if listen_url is not None and self._listen_address.pooled:
+            raise ConfigurationError(
+                f"the listen_url {self._listen_address.shown} says pgbouncer=true, and notifications need a session: "
+                "give one past the pooler, or listen=False"
+            )
         # A subscription belongs to a session, and a pooler in transaction mode has none to give.
         self._listens = listen and (listen_url is not None or not self._address.pooled)
         self._given_urls = (url, listen_url)
@@ -81,6 +87,7 @@ class Ledger:
         self._connections = self._make_connections()
         try:
             async with self._connections.any("open the ledger") as connection:
+                await check_session(connection, self._address)
                 await migrate(connection, self._schema, self._is_let_in)
         except BaseException:
             await self._connections.close()  # nobody closes what was never open

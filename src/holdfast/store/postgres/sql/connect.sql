@@ -5,3 +5,6 @@ set session characteristics as transaction isolation level read committed
 
 -- name: connect_default_isolation
 select current_setting('default_transaction_isolation')
+
+-- name: connect_session
+select pg_backend_pid()
