@@ -37,7 +37,14 @@ def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://db/orders", "postgresql://db:port/orders", "postgresql://a:1,b:x/o", "orders.db"]
+    "url",
+    [
+        "mysql://db/orders",
+        "postgresql://db:port/orders",
+        "postgresql://a:1,b:x/o",
+        "postgresql://a:p@w/x@b/o",
+        "orders.db",
+    ],
 )
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="postgresql://user"):

@@ -6,6 +6,7 @@ one timeout for all servers of a URL: of a failover from a machine that is silen
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from time import monotonic
 from typing import Final
@@ -33,6 +34,7 @@ _LEFT_OUT: Final = frozenset(
         "tcp_user_timeout",
     }
 )
+_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 # What asyncpg cannot do. Whoever only prefers it can be served.
 _DEMANDS: Final = frozenset({"channel_binding", "gssencmode"})
 
@@ -44,6 +46,8 @@ class Address:
         try:
             parts = urlsplit(url)
             where = ",".join(_place(one) for one in parts.netloc.rpartition("@")[2].split(","))
+            if "@" in parts.path:  # else half a password would be shown as the name of the database
+                raise ValueError
         except ValueError:  # which quotes a part of a password that is not percent-encoded
             raise ConfigurationError(
                 f"the PostgreSQL URL cannot be read: {_EXAMPLE}, with :, /, @, ? and # of a password percent-encoded"
@@ -61,6 +65,10 @@ class Address:
                     f"asyncpg cannot do what {name}=require asks for: take it out of the PostgreSQL URL; "
                     "sslmode=verify-full makes sure of the server"
                 )
+        self._files = {name: options.get(name) or os.environ.get(f"PG{name.upper()}", "") for name in _FILES}
+        self.trusts_system = self._files["sslrootcert"] == "system"
+        if self.trusts_system:
+            options.pop("sslrootcert", None)
         self.dsn = urlunsplit(parts._replace(query=urlencode(options)))
         self._each = [urlunsplit(one) for one in _apart(parts, options)]
         self._silent: dict[str, float] = {}
@@ -73,6 +81,10 @@ class Address:
         """A URL for each, in the order to ask them."""
         now = monotonic()
         return sorted(self._each, key=lambda one: self._silent.get(one, 0.0) > now)
+
+    def unreadable_files(self) -> list[str]:
+        """Of those that the URL, or libpq's variables, name for encryption: the driver does not say which it is."""
+        return [f"{path} ({name})" for name, path in self._files.items() if path and not os.access(path, os.R_OK)]
 
     def note_silence(self, server: str) -> None:
         self._silent[server] = monotonic() + SILENT_LAST_SECONDS

@@ -7,6 +7,7 @@ connection that is found dead only the call that met it fails; the next one conn
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache
@@ -67,6 +68,11 @@ def errors_of(address: Address, doing: str) -> Iterator[None]:
             f"PostgreSQL at {address.server} refused to {doing}: {error}. Check user, password, database and "
             f"privileges of {address.shown}"
         ) from error
+    except ssl.SSLCertVerificationError as error:
+        raise ConfigurationError(
+            f"the certificate of PostgreSQL at {address.server} does not hold: {error.verify_message.rstrip('.')}. The "
+            f"host must be named as in it; sslrootcert is whose signature it has, or `system` ({address.shown})"
+        ) from error
     except _PASSING as error:
         raise _unavailable(address, doing, error) from error
     except asyncpg.InterfaceError as error:
@@ -113,6 +119,7 @@ async def _connect_to(server: str, address: Address, application: str) -> Connec
             timeout=address.connect_seconds,
             command_timeout=COMMAND_SECONDS,
             statement_cache_size=0 if address.pooled else 100,
+            ssl=address.trusts_system or None,
             # Nothing else: a pooler refuses what it does not know. The routines bring their own settings.
             server_settings={"application_name": application},
         )
@@ -120,6 +127,12 @@ async def _connect_to(server: str, address: Address, application: str) -> Connec
         raise ConfigurationError(
             f"PostgreSQL at {address.server} refused the connection: {error}. Parameters of the URL that are not the "
             f"driver's are settings of the session: take out what is neither ({address.shown})"
+        ) from error
+    except (FileNotFoundError, PermissionError) as error:
+        if not (unreadable := address.unreadable_files()):
+            raise
+        raise ConfigurationError(
+            f"{', '.join(unreadable)} cannot be read: encryption to {address.server} needs it ({address.shown})"
         ) from error
     except asyncpg.PostgresError as error:
         if isinstance(error, (*_PASSING, *_SETUP)):
