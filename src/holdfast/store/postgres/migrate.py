@@ -105,6 +105,7 @@ async def _migrate(connection: Connection, schema: str, steps: Sequence[Migratio
     async with connection.transaction():
         await connection.execute(sql["migrate_patience"])
         await connection.execute(sql["migrate_lock"], f"holdfast.{schema}", timeout=MIGRATION_SECONDS)
+        await connection.execute(sql["migrate_locked"])
         if await connection.fetchval(sql["migrate_has_schema"], schema) is None:
             await connection.execute(sql["migrate_create_schema"])
         found = await found_version(connection, schema)

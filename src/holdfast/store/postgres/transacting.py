@@ -55,7 +55,7 @@ class Transacting(Work):
                     # The driver only says that it cannot roll back.
                     raise asyncpg.ConnectionDoesNotExistError(
                         "the connection was lost while user code had it: the server ended it, or the code takes longer "
-                        "than idle_in_transaction_session_timeout allows"
+                        "than idle_in_transaction_session_timeout or transaction_timeout allows"
                     ) from error
         except _WorkFailed as failed:
             raise failed.error from None
