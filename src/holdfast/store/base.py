@@ -397,5 +397,6 @@ class Store(FlowLedger, Watching, Protocol):
     async def open_ear(self, hear: Callable[[Topic], None]) -> Ear:
         """Call `hear` on this loop for commits of this process and, while armed, of others.
 
-        After a lost connection it subscribes again and calls `hear` for both topics: something may be missed.
+        After a lost connection, or one that cannot be had yet, it subscribes again and calls `hear` for both topics:
+        something may be missed.
         """

@@ -9,10 +9,11 @@ import asyncpg
 import pytest
 from tests.store.postgres.conftest import Connect
 
-from holdfast.core.errors import StoreUnavailableError
+from holdfast.core.status import Status
+from holdfast.engine.results import Results
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.values import NewSignal, Topic
-from holdfast.testing.hand import Hand, promise_of, row
+from holdfast.testing.hand import Hand, done, promise_of, row
 
 
 class Heard:
@@ -95,15 +96,33 @@ async def test_a_pooler_with_a_way_past_it_is_listened_past(
     await store.close()
 
 
-async def test_an_ear_that_cannot_listen_is_not_left_behind(ledger: PostgresStore, postgres_url: str) -> None:
-    store = PostgresStore(postgres_url, schema=ledger._schema, listen_url="postgresql://127.0.0.1:1/none")
-    await store.open()
-    heard = Heard()
-    with pytest.raises(StoreUnavailableError, match="127"):
-        await store.open_ear(heard)
-    await store.insert([row("a")])
-    assert heard.times[Topic.WORK] == 0
-    await store.close()
+async def test_where_nobody_can_listen_results_are_found_and_listening_is_made_up_for(
+    ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As while all connections are taken: a hint that is lost costs a poll, never a hang."""
+    admin = await connect()
+    await admin.execute(f"create role {schema} login password 'hears' connection limit 0")
+    try:
+        listen_url = f"postgresql://{schema}:hears@{postgres_url.rpartition('@')[2]}"
+        store = PostgresStore(postgres_url, schema=schema, listen_url=listen_url)
+        await store.open()
+        hand = await Hand(ledger, lease_seconds=3600).start()
+        claim = await hand.take(row("a"))
+        results = Results(store)
+        waiting = asyncio.create_task(asyncio.wait_for(results.wait(claim.promise), 30))
+        await hand.apply(claim, done())
+        assert (await waiting).status is Status.DONE
+        assert "found by polling until listening works" in caplog.text
+        await results.stop()
+        heard = Heard()
+        ear = await store.open_ear(heard)
+        await admin.execute(f"alter role {schema} connection limit -1")
+        for topic in Topic:
+            await heard.until(topic, 1)
+        await ear.close()
+        await store.close()
+    finally:
+        await admin.execute(f"drop role {schema}")
 
 
 @pytest.mark.parametrize("count", [1, 2])

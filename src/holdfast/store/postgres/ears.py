@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ from holdfast.store.values import Topic
 
 if TYPE_CHECKING:
     from holdfast.store.postgres.connections import Connection
+
+log = logging.getLogger("holdfast.engine")
 
 RETRY_SECONDS_FIRST = 0.1
 RETRY_SECONDS_LONGEST = 5.0
@@ -56,9 +59,10 @@ class PostgresEar:
         try:
             self._connection = await self._subscribe(address)
         except StoreUnavailableError as error:
+            # A hint is all that is missing. On a replica nobody can listen until it is promoted, which is no news.
             if not isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError):
-                raise
-            self._lost.set()  # a replica, where nobody can listen until it is promoted
+                log.warning("commits of others are found by polling until listening works: %s", error)
+            self._lost.set()
         self._task = asyncio.create_task(self._stay(address), name="holdfast-listen")
 
     async def arm(self, topic: Topic) -> None:
