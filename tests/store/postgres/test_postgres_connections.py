@@ -297,6 +297,17 @@ async def test_a_store_of_any_size_can_be_warmed(postgres_url: str, schema: str,
     await store.close()
 
 
+async def test_four_transactions_of_user_code_run_at_once(ledger: PostgresStore) -> None:
+    hand = await Hand(ledger, lease_seconds=3600).start()
+    together = asyncio.Barrier(4)
+    claims = [await hand.take(row(name)) for name in "abcd"]
+    async with asyncio.timeout(30):
+        receipts = await asyncio.gather(
+            *(ledger.transact(hand.name, claim, lambda _: together.wait(), lambda _: (done(),)) for claim in claims)
+        )
+    assert all(receipt.applied for receipt in receipts)
+
+
 # ---------------------------------------------------------------------- behind a pooler in transaction mode
 
 

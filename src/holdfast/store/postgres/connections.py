@@ -193,9 +193,9 @@ async def check_session(connection: Connection, address: Address) -> None:
 class Connections:
     """`flush()` is one of two that keep their prepared statements; `any()` is one of the others."""
 
-    def __init__(self, address: Address, size: int) -> None:
+    def __init__(self, address: Address, size: int, *, flushes: int | None = None) -> None:
         self.address = address
-        self.flushes = 2 if size >= 4 else 1
+        self.flushes = (2 if size >= 4 else 1) if flushes is None else flushes
         self._opened = 0
         self._idle: list[Aged] = []
         self._slots = asyncio.Semaphore(max(1, size - self.flushes))
