@@ -68,6 +68,19 @@ def test_what_passes_is_unavailable_and_keeps_its_cause(error: BaseException) ->
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (asyncpg.TooManyConnectionsError("too many clients"), "too many clients.*raise max_connections"),
+        (asyncpg.InternalClientError("cannot switch to state 12"), "could not flush: the server ended the connection"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_happened_is_said_in_words_of_an_operator(error: Exception, said: str) -> None:
+    with pytest.raises(StoreUnavailableError, match=said), errors_of(Address("postgresql://db/orders"), "flush"):
+        raise error
+
+
 def test_a_mistake_of_our_own_is_not_called_unavailable() -> None:
     address = Address("postgresql://db/orders")
     with pytest.raises(asyncpg.UndefinedColumnError), errors_of(address, "flush"):

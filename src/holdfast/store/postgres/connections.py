@@ -91,6 +91,10 @@ def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUna
         advice = "the pooler passes no settings on: take them out of the URL and give them to the role"
     elif "statement pooling mode" in said:
         advice = "give the pooler pool_mode = transaction, or session"
+    elif isinstance(error, asyncpg.InternalClientError):
+        said = "the server ended the connection"  # the driver was between two of its states, and names those
+    elif isinstance(error, asyncpg.TooManyConnectionsError):
+        advice = "raise max_connections, run fewer workers with fewer `connections`, or put a pooler in between"
     elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         advice = "it is a replica, or default_transaction_read_only is on: connect to one that can be written to"
     return StoreUnavailableError(
