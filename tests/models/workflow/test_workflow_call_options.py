@@ -79,17 +79,24 @@ async def test_a_child_has_a_deadline_and_a_queue_of_its_own(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("given", [{"key": "k"}, {"unique": Unique(key="k")}], ids=["key", "unique"])
-@pytest.mark.parametrize("of", ["task", "machine"])
+@pytest.mark.parametrize("of", ["task", "batch", "machine"])
 async def test_what_names_a_start_is_refused_in_a_call(rig: Rig, given: dict[str, Any], of: str) -> None:
     @rig.app.task
     async def work() -> None: ...
+
+    @rig.app.batch
+    async def resize(width: int) -> None: ...
 
     parcel = declare_parcel(rig.app)
 
     @rig.app.workflow
     async def call(ctx: Context) -> None:
-        invoke: Any = ctx.invoke
-        await (work.options(**given)() if of == "task" else invoke(parcel, 1, **given))
+        if of == "task":
+            await work.options(**given)()
+        elif of == "batch":
+            await resize.options(**given)([1])
+        else:
+            await parcel.options(**given)(1)
 
     with pytest.raises(ExecutionFailedError, match="which is for starts from outside"):
         await rig.result(await call.start())
@@ -168,15 +175,14 @@ async def test_a_call_that_was_taken_is_not_refused_when_it_is_replayed(
 
     @rig.app.workflow
     async def call(ctx: Context) -> Any:
-        invoke: Any = ctx.invoke
-        got = await invoke(parcel, 1, unique=Unique(key="k"))
+        got = await parcel.options(unique=Unique(key="k"))(1)
         await ctx.signal("go")
         return got
 
     handle = await call.start()
     await rig.make_worker(warm_most=0)
     with monkeypatch.context() as earlier:
-        earlier.setattr("holdfast.models.workflow.callee.refuse_names", lambda name, options: None)
+        earlier.setattr("holdfast.models.machine.start.refuse_names", lambda name, options: None)
         await rig.run()
     await handle.signal("go")
     assert await rig.result(handle) == 1
@@ -187,31 +193,68 @@ async def test_attributes_that_a_machine_cannot_have_are_an_error_of_the_call(ri
 
     @rig.app.workflow
     async def call(ctx: Context) -> None:
-        invoke: Any = ctx.invoke
-        await invoke(parcel, 1, attributes={"tags": ["a"]})
+        await parcel.options(attributes={"tags": ["a"]})(1)  # type: ignore[dict-item]
 
     with pytest.raises(ExecutionFailedError, match="the attribute 'tags'"):
         await rig.result(await call.start())
 
 
-async def test_options_of_a_machine_are_said_to_go_along(rig: Rig) -> None:
+@COLD
+async def test_a_machine_is_called_with_options_as_a_task_is(rig: Rig, cold: bool) -> None:
     parcel = declare_parcel(rig.app)
 
     @rig.app.workflow
-    async def call(ctx: Context) -> int:
-        invoke: Any = ctx.invoke
-        with pytest.raises(InvalidArgumentError, match="options of a machine go along"):
-            invoke(parcel.options(priority=1), 1)
-        return int(await invoke(parcel, 2, priority=1))
+    async def call(ctx: Context) -> list[int]:
+        promise = ctx.invoke(parcel.options(priority=2), 2)
+        async with ctx.join_set() as parcels:
+            parcels.submit(parcel.options(priority=3), 3)
+            submitted = await parcels.next()
+        return [await parcel.options(priority=1)(1), await promise, submitted.result()]
 
-    assert await rig.result(await call.start()) == 2
+    handle = await call.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    assert await rig.result(handle) == [1, 2, 3]
+    rows = await rig.stores.store.children(handle.id.to_bytes())
+    assert sorted((row.priority, row.state) for row in rows) == [(1, "1"), (2, "2"), (3, "3")]
+
+
+@COLD
+async def test_a_batch_is_called_with_options_as_a_task_is(rig: Rig, cold: bool) -> None:
+    @rig.app.batch
+    async def resize(width: int) -> int:
+        return width
+
+    @rig.app.workflow
+    async def call(ctx: Context) -> list[int]:
+        promise = ctx.invoke(resize.options(priority=2, attributes={"of": "album"}), [1, 2, 3])
+        async with ctx.join_set() as albums:
+            albums.submit(resize.options(priority=3), [5])
+            submitted = await albums.next()
+        done = [await resize.options(priority=1)([4]), await promise, submitted.result()]
+        return [one.succeeded for one in done]
+
+    handle = await call.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    assert await rig.result(handle) == [1, 3, 1]
+    rows = await rig.stores.store.children(handle.id.to_bytes())
+    assert sorted((row.priority, row.attributes) for row in rows) == [(1, None), (2, '{"of":"album"}'), (3, None)]
 
 
 async def test_outside_of_a_body_it_is_started() -> None:
     app = App("outside", store="unused.db")
 
     @app.task
-    async def work() -> None: ...
+    async def work(number: int) -> None: ...
 
-    with pytest.raises(CallNotAllowedError, match=r"start it from outside with `.start\(...\)`"):
-        await work.options(priority=1)()
+    @app.batch
+    async def resize(width: int) -> None: ...
+
+    parcel = declare_parcel(app)
+    calls: list[Any] = [
+        lambda: work.options(priority=1)(1),
+        lambda: resize.options(priority=1)([1]),
+        lambda: parcel.options(priority=1)(1),
+    ]
+    for call in calls:
+        with pytest.raises(CallNotAllowedError, match=r"start it from outside with `.start\(...\)`"):
+            await call()

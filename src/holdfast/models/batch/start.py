@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar, Unpack
 
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError
 from holdfast.core.identity import PromiseId
-from holdfast.models.batch.definition import Batch
+from holdfast.models.batch.definition import Batch, BatchResult
 from holdfast.models.batch.feeding import Feeder
 from holdfast.models.batch.run import BatchRun
 from holdfast.models.batch.spec import JSON_SUFFIXES, BatchSpec, write_spec
 from holdfast.models.connection import Connection
 from holdfast.models.options import Options, StartOptions
 from holdfast.models.starting import Starting
+from holdfast.models.workflow.callee import session_of_call
+from holdfast.models.workflow.promise import CallPromise
+from holdfast.models.workflow.start import CallWithOptions
 from holdfast.store.values import Inserted
 
 T = TypeVar("T")
@@ -24,7 +27,9 @@ R = TypeVar("R", covariant=True)
 
 
 class BatchStarter(Starting, Generic[T, R]):
-    """`resize.options(...)`: the same batch with other options."""
+    """`resize.options(...)`: the same batch with other options, to start it or to call it in a workflow."""
+
+    begins_calls = True  # see `is_callee`
 
     def __init__(self, connection: Connection, batch: Batch[T, R], options: Options) -> None:
         super().__init__(connection, batch.name, options)
@@ -32,6 +37,13 @@ class BatchStarter(Starting, Generic[T, R]):
 
     def options(self, **options: Unpack[StartOptions]) -> BatchStarter[T, R]:
         return BatchStarter(self._connection, self._batch, self._options.updated(**options))
+
+    def __call__(self, items: Sequence[T]) -> Awaitable[BatchResult]:
+        """In a workflow's body: run over these items as a child with these options."""
+        session = session_of_call(self._name)
+        text = self._batch.encode_items(items)
+        callee = CallWithOptions(self._batch, self._options, text)
+        return CallPromise(session, session.invoke(callee, text), callee)
 
     async def start(self, source: Iterable[T] | AsyncIterable[T] | os.PathLike[str]) -> BatchRun[R]:
         """Start a run. A path is a file of lines (.jsonl and .ndjson: of JSON) that the workers read by themselves.

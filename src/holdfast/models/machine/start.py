@@ -1,25 +1,63 @@
-"""Starting machines: from a state and options to a row of the ledger."""
+"""Starting machines, and calling them in a workflow: from a state and options to a row of the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Generic, TypeVar, Unpack
 
-from holdfast.core.codec import fingerprint
+from holdfast.core.codec import codec_for, fingerprint
 from holdfast.core.durations import seconds
 from holdfast.core.identity import PromiseId
+from holdfast.core.journal.events import InvokeKind, Ok, Result
+from holdfast.core.journal.quick import CallText
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import KIND, MachineDefinition
 from holdfast.models.options import Options, StartOptions, unique_columns
 from holdfast.models.starting import Starting
+from holdfast.models.workflow.callee import CallSettings, refuse_names, session_of_call
+from holdfast.models.workflow.failures import exception_of
+from holdfast.models.workflow.promise import CallPromise
 from holdfast.store.values import NewExecution
 
 StateT = TypeVar("StateT")
 
 
+class MachineCallee:
+    """A machine, awaited by a workflow for its result."""
+
+    invoke_kind: InvokeKind = "Function"
+    is_remote = True
+    settings = CallSettings(queue="machine").text()
+
+    def __init__(self, definition: MachineDefinition, options: Options) -> None:
+        self._definition = definition
+        self._options = options
+        self.name = definition.name
+        self.call_text = CallText(self.invoke_kind, self.name, self.settings)
+
+    def check_options(self) -> None:
+        """Of a call that is new: one that the journal has is as it was made, whatever was taken then."""
+        refuse_names(self.name, self._options)
+        self._options.encoded_attributes()
+
+    def rewrite(self, recorded: str) -> str:
+        return self._definition.codec.rewrite(recorded)
+
+    def open_result(self, result: Result) -> Any:
+        if isinstance(result, Ok):
+            return codec_for(Any).decode(bytes(result.value))
+        raise exception_of(result.error, (), self.name)
+
+    def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
+        state = self._definition.codec.decode(text)
+        return machine_row(self._definition, promise, state, self._options, limit, reports=True)
+
+
 class MachineStarter(Starting, Generic[StateT]):
-    """`Shipment.options(...)`: the same machine with other options."""
+    """`Shipment.options(...)`: the same machine with other options, to start it or to call it in a workflow."""
+
+    begins_calls = True  # see `is_callee`
 
     def __init__(self, connection: Connection, definition: MachineDefinition, options: Options) -> None:
         super().__init__(connection, definition.name, options)
@@ -27,6 +65,15 @@ class MachineStarter(Starting, Generic[StateT]):
 
     def options(self, **options: Unpack[StartOptions]) -> MachineStarter[StateT]:
         return MachineStarter(self._connection, self._definition, self._options.updated(**options))
+
+    def __call__(self, state: StateT) -> Awaitable[Any]:
+        """The durable call, inside a workflow's body: a machine with these options, awaited for its result."""
+        session = session_of_call(self._name)
+        callee = MachineCallee(self._definition, self._options)
+        if not session.is_replaying:
+            callee.check_options()
+        text = self._definition.codec.encode(state, max_bytes=self._connection.payload_limit)
+        return CallPromise(session, session.invoke(callee, text), callee)
 
     async def start(self, state: StateT) -> Handle[Any]:
         """Start one. The same key finds the one that was started before; an occupied unique key is an error."""

@@ -1,23 +1,24 @@
-"""What a workflow may call: a task, another workflow, a machine. All are invoked with the same three phases."""
+"""What a workflow may call: a task, another workflow, a machine, a flow, a batch. All have the same three phases."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.core.codec import codec_for, fingerprint
-from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.codec import fingerprint
+from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
 from holdfast.core.identity import PromiseId
-from holdfast.core.journal.events import InvokeKind, InvokeScheduled, Ok, Result
+from holdfast.core.journal.events import InvokeKind, InvokeScheduled, Result
 from holdfast.core.journal.quick import CallText
-from holdfast.models.machine.definition import MachineDefinition
-from holdfast.models.machine.start import machine_row
 from holdfast.models.options import Options
-from holdfast.models.workflow.failures import exception_of
+from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.store.values import NewExecution
+
+if TYPE_CHECKING:
+    from holdfast.models.workflow.session import Session
 
 
 class CallSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,8 +67,17 @@ class Callee(Protocol):
 
 
 def is_callee(value: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether calling it begins a durable call, as a task and a workflow do. A plain function would just run."""
+    """Whether calling it begins a durable call: a definition, or one with options. A plain function would just run."""
     return callable(value) and (hasattr(value, "open_result") or hasattr(value, "begins_calls"))
+
+
+def session_of_call(name: str) -> Session:
+    """That of the body which calls a definition with options."""
+    if CURRENT.session is None:
+        raise CallNotAllowedError(
+            f"{name} with options is called in a workflow's body; start it from outside with `.start(...)`"
+        )
+    return CURRENT.session
 
 
 def refuse_names(name: str, options: Options) -> None:
@@ -94,38 +104,4 @@ def forgive(callee: Callee, recorded: InvokeScheduled, before: str, text: str, m
     return recorded.fingerprint if rewritten == text else mark
 
 
-class MachineCallee:
-    """A machine, awaited by a workflow for its result."""
-
-    invoke_kind: InvokeKind = "Function"
-    is_remote = True
-    settings = CallSettings(queue="machine").text()
-
-    def __init__(self, definition: MachineDefinition, options: Options | None = None) -> None:
-        self._definition = definition
-        self._options = options or Options()
-        self.name = definition.name
-        self.call_text = CallText(self.invoke_kind, self.name, self.settings)
-
-    def check_options(self) -> None:
-        """Of a call that is new: one that the journal has is as it was made, whatever was taken then."""
-        refuse_names(self.name, self._options)
-        self._options.encoded_attributes()
-
-    def encode(self, state: object, limit: int) -> str:
-        return self._definition.codec.encode(state, max_bytes=limit)
-
-    def rewrite(self, recorded: str) -> str:
-        return self._definition.codec.rewrite(recorded)
-
-    def open_result(self, result: Result) -> Any:
-        if isinstance(result, Ok):
-            return codec_for(Any).decode(bytes(result.value))
-        raise exception_of(result.error, (), self.name)
-
-    def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
-        state = self._definition.codec.decode(text)
-        return machine_row(self._definition, promise, state, self._options, limit, reports=True)
-
-
-__all__ = ["Callee", "MachineCallee", "fingerprint", "forgive"]
+__all__ = ["Callee", "fingerprint", "forgive"]

@@ -20,8 +20,7 @@ from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
 from holdfast.models.machine.definition import Machine, definition_of
 from holdfast.models.operation.timing import Timing
 from holdfast.models.options import Options
-from holdfast.models.starting import Starting
-from holdfast.models.workflow.callee import MachineCallee, is_callee
+from holdfast.models.workflow.callee import is_callee
 from holdfast.models.workflow.control_flow import ContinueAsNew
 from holdfast.models.workflow.http import HttpResponse, http_task, make_request
 from holdfast.models.workflow.join_set import JoinSet
@@ -65,31 +64,19 @@ class Context:
     def invoke(self, callee: Any, /, *args: Any, **kwargs: Any) -> Promise[Any]:
         """Begin a call of a task, a workflow, a machine, a flow or a batch; or of what `.options(...)` of one gave.
 
-        The same as calling it. Await the promise for its result. Options of a machine go along: `ctx.invoke(Shipment,
-        state, priority=1)`; a batch takes none.
+        The same as calling it. Await the promise for its result.
         """
-        session = self._session
         if isinstance(callee, type) and issubclass(callee, Machine):
-            return self._invoke_machine(callee, *args, **kwargs)
+            self._session.must_be_current()
+            callee = definition_of(callee).starter()
         promise = callee(*args, **kwargs) if is_callee(callee) else None
         if not isinstance(promise, CallPromise):
-            advice = (
-                "options of a machine go along, as in ctx.invoke(Shipment, state, priority=1), and a batch takes none"
-                if isinstance(callee, Starting)
-                else "decorate the function with @app.task"
-            )
             raise InvalidArgumentError(
-                f"ctx.invoke takes a task, a workflow or a machine of this app, not {callee!r:.100}; {advice}"
+                f"ctx.invoke takes a task, a workflow or a machine of this app, not {callee!r:.100}; "
+                "decorate the function with @app.task"
             )
-        session.must_be_current()
+        self._session.must_be_current()
         return promise
-
-    def _invoke_machine(self, machine: type[Machine[A]], state: A, **options: Any) -> Promise[Any]:
-        callee = MachineCallee(definition_of(machine), Options(**options))
-        if not self._session.is_replaying:
-            callee.check_options()
-        text = callee.encode(state, self._limit)
-        return CallPromise(self._session, self._session.invoke(callee, text), callee)
 
     def transaction(self, callee: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Promise[T]:
         """Begin a call of a transaction (`@app.transaction`): the same as calling it, and refused for anything else."""

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.durations import seconds
-from holdfast.core.errors import CallNotAllowedError, HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import InvokeKind, Result
 from holdfast.core.journal.quick import CallText
@@ -23,8 +23,7 @@ from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, StartOptions, unique_columns
 from holdfast.models.starting import Starting
-from holdfast.models.workflow.callee import CallSettings, refuse_names
-from holdfast.models.workflow.control_flow import CURRENT
+from holdfast.models.workflow.callee import CallSettings, refuse_names, session_of_call
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
 from holdfast.store.values import NewExecution
@@ -65,8 +64,8 @@ class Startable(Protocol):
         """The state of a row that begins with this input."""
 
 
-class Rereadable(Startable, Protocol):
-    """One whose rows keep the input that they began with, and which a workflow may call."""
+class Invocable(Startable, Protocol):
+    """One that a workflow may call."""
 
     @property
     def invoke_kind(self) -> InvokeKind: ...
@@ -74,13 +73,17 @@ class Rereadable(Startable, Protocol):
     @property
     def settings(self) -> Raw: ...
 
-    def input_of(self, state: str) -> str:
-        """The input that a row with this state began with."""
-
     def rewrite(self, recorded: str) -> str:
         """A recorded input as today's annotations write it."""
 
     def open_result(self, result: Result) -> Any: ...
+
+
+class Rereadable(Invocable, Protocol):
+    """One whose rows keep the input that they began with."""
+
+    def input_of(self, state: str) -> str:
+        """The input that a row with this state began with."""
 
 
 class CallWithOptions:
@@ -88,8 +91,9 @@ class CallWithOptions:
 
     is_remote = True  # options are those of an execution
 
-    def __init__(self, definition: Rereadable, options: Options) -> None:
+    def __init__(self, definition: Invocable, options: Options, text: str) -> None:
         refuse_names(definition.name, options)
+        definition.row(_ANY, text, options, None)  # what it refuses is an error of this line
         self.inline = self._definition = definition  # where a call was begun without options, it goes on without
         self._options = options
         self._queue = options.queue or definition.queue
@@ -110,7 +114,7 @@ class CallWithOptions:
 class FunctionStarter(Starting, Generic[P, R]):
     """`checkout.options(...)`: the same function with other options, to start it or to call it in a workflow."""
 
-    begins_calls = True  # as a task or a workflow does, see `is_callee`
+    begins_calls = True  # see `is_callee`
 
     def __init__(self, connection: Connection, definition: Rereadable, options: Options) -> None:
         super().__init__(connection, definition.name, options, definition.signature.result.annotation)
@@ -123,16 +127,10 @@ class FunctionStarter(Starting, Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         """The durable call, inside a workflow's body; it has an execution of its own, with these options."""
-        session = CURRENT.session
-        if session is None:
-            raise CallNotAllowedError(
-                f"{self._name} with options is called in a workflow's body; start it from outside with `.start(...)`"
-            )
+        session = session_of_call(self._name)
         text = self._definition.signature.encode(args, kwargs, self._connection.payload_limit)
         if self._callee is None:
-            callee = CallWithOptions(self._definition, self._options)
-            self._definition.row(_ANY, text, self._options, None)  # what it refuses is an error of this line, each time
-            self._callee = callee
+            self._callee = CallWithOptions(self._definition, self._options, text)
         return CallPromise(session, session.invoke(self._callee, text), self._callee)
 
     async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
