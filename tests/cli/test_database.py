@@ -41,6 +41,13 @@ def test_a_url_in_pyproject_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytes
     assert find_database(None, tmp_path).url == "postgresql://db/orders"
 
 
+def test_options_of_a_sqlite_url_are_wrong_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_DATABASE", raising=False)
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\ndatabase = "sqlite:///ledger.db?timeout=5"\n')
+    ran = _list(tmp_path, "list")
+    assert (ran.code, "leave out ?timeout=5" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize("text", ["[tool.holdfast]\ndatabase = 5\n", "[tool.holdfast\n"])
 def test_a_pyproject_that_makes_no_sense_is_wrong_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str

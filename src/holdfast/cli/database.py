@@ -11,8 +11,7 @@ from pathlib import Path
 
 from holdfast.cli import config
 from holdfast.cli.exits import CommandError, Exit
-
-SQLITE_SCHEME = "sqlite:///"
+from holdfast.store import sqlite_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +24,8 @@ class Database:
     @property
     def file(self) -> Path | None:
         """The file, where the ledger is one."""
-        if self.url.startswith(SQLITE_SCHEME):
-            return Path(self.url.removeprefix(SQLITE_SCHEME)).expanduser()
-        return None if "://" in self.url else Path(self.url).expanduser()
+        path = sqlite_path(self.url)
+        return None if path is None else Path(path).expanduser()
 
     def check_exists(self) -> None:
         """Looking into a ledger must not create an empty one beside the one that was meant."""

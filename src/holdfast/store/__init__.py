@@ -6,25 +6,40 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import ConfigurationError
 from holdfast.store.base import Store
 
-__all__ = ["Store", "open_store", "store_from_url"]
+__all__ = ["Store", "open_store", "sqlite_path", "store_from_url"]
 
 _ACCEPTED = "a path, sqlite:///path or postgresql://user@host/database"
 
 
 def store_from_url(url: str, *, clock: Clock | None = None) -> Store:
     """The unopened store that a URL or a plain path names. `clock` is for SQLite: PostgreSQL has its own."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return _sqlite(url, url, clock)
-    if scheme == "sqlite":
-        if not rest.startswith("/"):
-            raise ConfigurationError(f"{url!r} names no file: write sqlite:///{rest} for a path from here")
-        return _sqlite(url, rest[1:], clock)
+    path = sqlite_path(url)
+    if path is not None:
+        return _sqlite(url, path, clock)
+    scheme = url.partition("://")[0]
     if scheme in ("postgresql", "postgres"):
         if clock is not None:
             raise ConfigurationError("PostgreSQL tells the time itself: give a clock to SQLite only")
         return _postgres(url)
     raise ConfigurationError(f"a store on {scheme}:// is not known: use {_ACCEPTED}")
+
+
+def sqlite_path(url: str) -> str | None:
+    """The file that a URL or a plain path names; None where the ledger is in none."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    if scheme != "sqlite":
+        return None
+    if not rest.startswith("/"):
+        raise ConfigurationError(f"{url!r} names no file: write sqlite:///{rest} for a path from here")
+    path, has_options, options = rest[1:].partition("?")
+    if has_options:
+        raise ConfigurationError(
+            f"{url!r} has options, and a ledger on SQLite takes none: leave out ?{options}. A file that has a ? in its "
+            f"name is given as a plain path: {rest[1:]}"
+        )
+    return path
 
 
 async def open_store(url: str, *, clock: Clock | None = None) -> Store:

@@ -40,6 +40,7 @@ def test_both_names_of_postgresql_are_known(url: str) -> None:
         ("", "use a path"),
         ("sqlite:///", "names no file"),
         ("sqlite://a.db", "sqlite:///a.db"),
+        ("sqlite:///a.db?timeout=5", r"takes none: leave out \?timeout=5.*plain path: a.db\?timeout=5"),
         ("sqlite:///:memory:", "would be lost"),
         (":memory:", "would be lost"),
         ("mysql://db/orders", r"mysql:// is not known: use a path, sqlite:///path or postgresql://"),
@@ -48,6 +49,12 @@ def test_both_names_of_postgresql_are_known(url: str) -> None:
 def test_anything_else_is_refused_with_what_to_write_instead(url: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         store_from_url(url)
+
+
+async def test_a_file_with_a_question_mark_in_its_name_is_a_plain_path(tmp_path: Path) -> None:
+    store = await open_store(f"{tmp_path}/what?.db")
+    await store.close()
+    assert (tmp_path / "what?.db").is_file()
 
 
 def test_a_clock_is_for_sqlite_alone() -> None:
