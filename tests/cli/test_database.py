@@ -145,7 +145,16 @@ def test_a_url_of_no_known_store_is_wrong_use(in_process: Call, url: str) -> Non
         ("postgresql://:hunter2@host", "postgresql://:***@host"),
         ("at postgresql://me:hun/ter@2@host/db now", "at postgresql://me:***@host/db now"),
         ("see http://host:80/path", "see http://host:80/path"),
+        ("http://host/at/postgresql://me:hunter2@host", "http://host/at/postgresql://me:***@host"),
+        ("a@b and //me:hunter2@host", "a@b and //me:hunter2@host"),
     ],
 )
 def test_passwords_are_taken_out_of_whatever_is_printed(text: str, shown: str) -> None:
     assert redacted(text) == shown
+
+
+@pytest.mark.parametrize("part", ["a", "a://", "a://b:", "a:"])
+def test_a_long_word_is_read_once(part: str) -> None:
+    """One that was read again from each of its letters would take hours here."""
+    text = part * 1_000_000
+    assert redacted(text) == text

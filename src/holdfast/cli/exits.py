@@ -54,13 +54,21 @@ def code_of(error: HoldfastError) -> Exit:
     return next((code for cls, code in _CODES if isinstance(error, cls)), Exit.FAILED)
 
 
-_USER_INFO = re.compile(r"(\w+://[^\s/:@]*):\S*@")  # to the last @: a password may hold what should be encoded
+_WORD = re.compile(r"\S+")
+_USER = re.compile(r"(?<=\w)://[^/:@]*:")
 _PASSWORD_OPTION = re.compile(r"((?:[?&]|\b)(?:password|sslpassword|passfile)=)[^\s&]+", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
     """The same text without the passwords of URLs: the last line of defence before a terminal or a log."""
-    return _PASSWORD_OPTION.sub(r"\1***", _USER_INFO.sub(r"\1:***@", text))
+    return _PASSWORD_OPTION.sub(r"\1***", _WORD.sub(_without_user_info, text))
+
+
+def _without_user_info(word: re.Match[str]) -> str:
+    """To the last @: a password may hold what should be encoded. One regex for it all would be quadratic."""
+    text = word[0]
+    user, at = _USER.search(text), text.rfind("@")
+    return text if user is None or at < user.end() else f"{text[: user.end()]}***{text[at:]}"
 
 
 def redacted_url(url: str) -> str:
