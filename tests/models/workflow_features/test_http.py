@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ import pytest_asyncio
 
 from holdfast import Context, RetryPolicy, TaskFailed
 from holdfast.core.codec import DEFAULT_MAX_BYTES
-from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.errors import ExecutionStrandedError, InvalidArgumentError
 from tests.models.workflow.kit import Rig
 
 
@@ -143,3 +144,24 @@ async def test_what_is_no_request_is_refused_at_the_call(
         return "sent"
 
     assert await rig.result(await ask.start()) == "refused"
+
+
+async def test_a_worker_without_httpx_strands_the_run_and_one_with_it_goes_on(
+    rig: Rig, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no failure that the body could catch, nor one of the run."""
+
+    @rig.app.workflow
+    async def ask(ctx: Context) -> int:
+        try:
+            return (await ctx.http("GET", server.url)).status
+        except Exception:
+            return 0
+
+    handle = await ask.start()
+    with monkeypatch.context() as bare:
+        bare.setitem(sys.modules, "httpx", None)
+        with pytest.raises(ExecutionStrandedError, match=r"pip install 'holdfast\[http\]', then resume"):
+            await rig.result(handle)
+    await handle.resume()
+    assert await rig.result(handle) == 200

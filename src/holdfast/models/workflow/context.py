@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.codec import annotation_of, codec_for
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.errors import ConfigurationError, InvalidArgumentError
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.searchable import is_text
 from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS
@@ -22,7 +22,7 @@ from holdfast.models.operation.timing import Timing
 from holdfast.models.options import Options
 from holdfast.models.workflow.callee import is_callee
 from holdfast.models.workflow.control_flow import ContinueAsNew
-from holdfast.models.workflow.http import HttpResponse, http_task, make_request
+from holdfast.models.workflow.http import HttpResponse, http_task, import_httpx, make_request
 from holdfast.models.workflow.join_set import JoinSet
 from holdfast.models.workflow.operation import OwnedOperation
 from holdfast.models.workflow.promise import CallPromise, Combination, Completed, Promise, SignalPromise, TimerPromise
@@ -103,6 +103,11 @@ class Context:
         request that is not GET or the like carries an `Idempotency-Key`, the same in every attempt.
         """
         request = make_request(method, url, headers=headers, json=json, content=content)
+        try:
+            import_httpx()  # a missing extra is found where it is asked for, not in an attempt
+        except ConfigurationError as error:
+            self._session.must_be_current()
+            self._session.cannot_go_on(error)
         task = http_task(retry, timeout, self._limit)
         text = task.signature.encode((request,), {}, self._limit)
         return CallPromise(self._session, self._session.invoke(task, text), task)

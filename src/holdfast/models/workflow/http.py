@@ -61,7 +61,7 @@ def sender(payload_limit: int) -> Callable[[HttpRequest], Awaitable[HttpResponse
     """What makes one attempt. What cannot be recorded is not read to its end either: it may have none, or be a bomb."""
 
     async def send(request: HttpRequest) -> HttpResponse:
-        httpx = _httpx()
+        httpx = import_httpx()
         headers = dict(request.headers)
         if request.method not in REPEATABLE and not any(name.lower() == IDEMPOTENCY_HEADER.lower() for name in headers):
             headers[IDEMPOTENCY_HEADER] = current().idempotency_key  # the same in every attempt
@@ -109,7 +109,6 @@ def make_request(
 
 
 def http_task(retry: RetryPolicy | None, timeout: Duration | None, payload_limit: int) -> HttpTask:
-    _httpx()  # a missing extra is found where it is asked for, not in an attempt
     limit = TIMEOUT_SECONDS if timeout is None else seconds(timeout, name="timeout")
     return _http_task(retry or RetryPolicy(), limit, payload_limit)
 
@@ -130,9 +129,11 @@ def _cannot_start(task: Any) -> Any:
     raise InvalidArgumentError("an HTTP request is a call of a workflow: use ctx.http")
 
 
-def _httpx() -> Any:
+def import_httpx() -> Any:
     try:
         import httpx
     except ImportError:
-        raise ConfigurationError("ctx.http needs httpx: pip install 'holdfast[http]'") from None
+        raise ConfigurationError(
+            "ctx.http needs httpx, which this worker has not: pip install 'holdfast[http]', then resume"
+        ) from None
     return httpx

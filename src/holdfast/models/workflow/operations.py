@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from holdfast.core.clock import to_datetime
 from holdfast.core.codec import fingerprint
-from holdfast.core.errors import CallNotAllowedError, DecodeError, NonDeterminismError
+from holdfast.core.errors import CallNotAllowedError, ConfigurationError, DecodeError, NonDeterminismError
 from holdfast.core.identity import SUCCESSOR_TEXT
 from holdfast.core.journal import JournalStatus, Operation, operations_of, quick
 from holdfast.core.journal.events import (
@@ -89,9 +89,13 @@ class Operations(Past):
         raise Diverged
 
     def cannot_read(self, call: str, error: DecodeError) -> NoReturn:
-        """Nothing that the body could catch: the call went well, and other code can read what it gave."""
+        """The call went well, and other code can read what it gave."""
+        self.cannot_go_on(DecodeError(f"the result of {call} cannot be read: {error}"))
+
+    def cannot_go_on(self, error: DecodeError | ConfigurationError) -> NoReturn:
+        """Here; other code, or this where it is installed whole, can. So it is nothing that the body could catch."""
         self.caught_up = False
-        self.divergence = DecodeError(f"the result of {call} cannot be read: {error}")
+        self.divergence = error
         raise Diverged from error
 
     def _recorded_at(self, number: int) -> Operation:

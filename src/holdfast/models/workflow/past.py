@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import UNSET, Raw
 
 from holdfast.core.clock import to_datetime
-from holdfast.core.errors import DecodeError, NonDeterminismError
+from holdfast.core.errors import ConfigurationError, DecodeError, NonDeterminismError
 from holdfast.core.journal import Journal, JournalStatus, Operation, quick
 from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import (
@@ -83,7 +83,7 @@ class Past:
         self.failure: BaseException | None = None
         self.is_finished = False
         self.is_evicting = False
-        self.divergence: NonDeterminismError | DecodeError | None = None
+        self.divergence: NonDeterminismError | DecodeError | ConfigurationError | None = None
         self.cancel_sequence: int | None = None
         self.cancel_reason = ""
         self.cancel_raised = False

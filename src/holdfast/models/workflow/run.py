@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from holdfast.core.codec import encode_error
 from holdfast.core.errors import (
+    ConfigurationError,
     DecodeError,
     EncodeError,
     ForeignAwaitError,
@@ -265,7 +266,7 @@ class Run(Lane):
         if self._session is not None:
             self._session.evict()
         await self._stop_calls()
-        kind = "internal" if isinstance(error, DecodeError) else "nondeterminism"
+        kind = "internal" if isinstance(error, DecodeError | ConfigurationError) else "nondeterminism"
         record = encode_error(error, kind=kind)
         advance = AdvanceExecution(
             status=Status.STRANDED,
