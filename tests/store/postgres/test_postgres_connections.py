@@ -52,6 +52,7 @@ async def test_a_server_that_is_down_is_named_and_its_password_is_not() -> None:
         asyncpg.LockNotAvailableError("canceling statement due to lock timeout"),
         asyncpg.QueryCanceledError("canceling statement due to statement timeout"),
         asyncpg.ReadOnlySQLTransactionError("cannot execute UPDATE in a read-only transaction"),
+        asyncpg.IdleInTransactionSessionTimeoutError("terminating connection due to idle-in-transaction timeout"),
         asyncpg.PostgresIOError("could not read block 7"),
         asyncpg.InterfaceError("connection is closed"),
         asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
@@ -87,6 +88,27 @@ def test_a_mistake_of_our_own_is_not_called_unavailable() -> None:
         raise asyncpg.UndefinedColumnError("column does not exist")
     with pytest.raises(asyncpg.InterfaceError), errors_of(address, "flush"):
         raise asyncpg.InterfaceError("the server expects 2 arguments for this query, 1 was passed")
+
+
+async def test_what_the_server_cuts_off_for_its_length_may_be_tried_again(ledger: PostgresStore) -> None:
+    async def work_long() -> None:
+        async with ledger._connections.any("work long") as connection:
+            await connection.execute("set statement_timeout = '10ms'")
+            await connection.execute("select pg_sleep(60)")
+
+    async def idle_long() -> None:
+        async with ledger._connections.any("idle long") as connection:
+            ended = asyncio.Event()
+            connection.add_termination_listener(lambda _: ended.set())
+            await connection.execute("begin; set local idle_in_transaction_session_timeout = '10ms'")
+            await ended.wait()
+            await connection.execute("select 1")
+
+    with pytest.raises(StoreUnavailableError, match="could not work long: canceling statement due to"):
+        await work_long()
+    with pytest.raises(StoreUnavailableError, match="could not idle long: connection is closed"):
+        await idle_long()
+    assert await ledger.queues() == []
 
 
 async def at_the_second_try(call: Callable[[], Awaitable[T]]) -> T:

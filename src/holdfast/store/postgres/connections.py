@@ -33,15 +33,16 @@ CLOSE_SECONDS = 2.0
 
 # The session has not the prepared statements that it should have: somebody else's, or cleared by user code.
 _STATEMENTS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
-# What a caller may simply try again (store/base.py), on a new connection: the old one is in doubt. A read-only server
-# is a primary that has just lost its role.
+# What a caller may simply try again (store/base.py), on a new connection: the old one is in doubt. Of transactions, one
+# that took too long, or is read-only on a primary that has just lost its role. Not what the server calls its own fault
+# (XX000): it may be this row's, and would then hold up all others for ever.
 _PASSING = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,
     asyncpg.LockNotAvailableError,
-    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InvalidTransactionStateError,
     asyncpg.PostgresSystemError,
     *_STATEMENTS,
     asyncpg.InternalClientError,  # a statement met the server's goodbye half-way
@@ -54,6 +55,8 @@ _SETUP = (
     asyncpg.InsufficientPrivilegeError,
     asyncpg.ClientConfigurationError,
 )
+# The schema is not there: never migrated, or dropped, perhaps to be restored.
+_MISSING = (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError)
 # What the server says to a parameter of the URL that is none of its settings, or has no such value.
 _UNKNOWN = (asyncpg.UndefinedObjectError, asyncpg.InvalidParameterValueError, asyncpg.CantChangeRuntimeParamError)
 
@@ -73,6 +76,11 @@ def errors_of(address: Address, doing: str) -> Iterator[None]:
             f"the certificate of PostgreSQL at {address.server} does not hold: {error.verify_message.rstrip('.')}. The "
             f"host must be named as in it; sslrootcert is whose signature it has, or `system` ({address.shown})"
         ) from error
+    except _MISSING as error:
+        raise ConfigurationError(
+            f"PostgreSQL at {address.server} could not {doing}: {error}. The ledger in {address.shown} is not whole: "
+            "restore it, or create it with `holdfast migrate`"
+        ) from error
     except _PASSING as error:
         raise _unavailable(address, doing, error) from error
     except asyncpg.InterfaceError as error:
@@ -80,6 +88,18 @@ def errors_of(address: Address, doing: str) -> Iterator[None]:
         if "clos" not in str(error) and "released" not in str(error):
             raise
         raise _unavailable(address, doing, error) from error
+
+
+@contextmanager
+def given_back_later(was_given: bool) -> Iterator[None]:
+    """What this process could do before, and is refused, was taken away: by a changed password, a revoked grant, a
+    schema that is being restored. That is mended in its place, and nothing here is at fault meanwhile."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if not was_given:
+            raise
+        raise StoreUnavailableError(str(error)) from error
 
 
 def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUnavailableError:
@@ -197,8 +217,9 @@ async def check_session(connection: Connection, address: Address) -> None:
 class Connections:
     """`flush()` is one of two that keep their prepared statements; `any()` is one of the others."""
 
-    def __init__(self, address: Address, size: int, *, flushes: int | None = None) -> None:
+    def __init__(self, address: Address, size: int, *, flushes: int | None = None, is_at_work: bool = False) -> None:
         self.address = address
+        self.is_at_work = is_at_work  # for a worker, which could register: then it may work, until that is taken away
         self.flushes = (2 if size >= 4 else 1) if flushes is None else flushes
         self._opened = 0
         self._idle: list[Aged] = []
@@ -300,14 +321,11 @@ class Lent:
                 return self._aged[1]
             self._connections.note_loss()
         try:
-            with errors_of(self._connections.address, self._doing):
+            with (
+                given_back_later(bool(self._connections.newest)),
+                errors_of(self._connections.address, self._doing),
+            ):
                 self._aged = await self._connections.connect()
-        except ConfigurationError as error:
-            self._slots.release()
-            if not self._connections.newest:
-                raise
-            # It let this process in before: somebody changed a password, or the database is being moved. That passes.
-            raise StoreUnavailableError(str(error)) from error
         except BaseException:
             self._slots.release()
             raise
@@ -329,7 +347,8 @@ class Lent:
         finally:
             self._slots.release()
         if isinstance(error, Exception):
-            with errors_of(self._connections.address, self._doing):
+            connections = self._connections
+            with given_back_later(connections.is_at_work), errors_of(connections.address, self._doing):
                 raise error
 
 

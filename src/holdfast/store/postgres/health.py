@@ -112,9 +112,7 @@ def _rights(missing: list[str]) -> Check:
     if not missing:
         return Check(name="rights", level=Level.OK, found="may do what workers do")
     shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
-    advice = (
-        "enough to look; what a worker with this role cannot write it strands: grant it select, insert, update, delete"
-    )
+    advice = "enough to look; a worker with this role waits for what it lacks: grant select, insert, update, delete"
     return Check(name="rights", level=Level.WARN, found=f"not all on {shown}", advice=advice)
 
 

@@ -38,6 +38,7 @@ class Outside(Ledger):
         reach("lease.before")
         async with self._connections.any("register a worker") as connection:
             await connection.execute(self._sql["worker_register"], worker, host, pid, queues, lease_seconds)
+        self._connections.is_at_work = True
         reach("lease.after")
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:

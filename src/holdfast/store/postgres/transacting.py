@@ -39,7 +39,7 @@ class Transacting(Work):
         effects_of: Callable[[Any], Sequence[Effect]],
     ) -> Receipt:
         if self._apart is None:
-            self._apart = Connections(self._address, TRANSACTIONS_MOST, flushes=0)
+            self._apart = Connections(self._address, TRANSACTIONS_MOST, flushes=0, is_at_work=True)
         try:
             async with self._apart.any("run a transaction") as connection:
                 assert isinstance(connection, DriverConnection), "as every connection of a store's"
