@@ -7,6 +7,7 @@ connection that is found dead only the call that met it fails; the next one conn
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -221,6 +222,7 @@ class Connections:
         self.address = address
         self.is_at_work = is_at_work  # for a worker, which could register: then it may work, until that is taken away
         self.flushes = (2 if size >= 4 else 1) if flushes is None else flushes
+        self._process = os.getpid()
         self._opened = 0
         self._idle: list[Aged] = []
         self._slots = asyncio.Semaphore(max(1, size - self.flushes))
@@ -229,6 +231,11 @@ class Connections:
         self._has_flushed = False
         self._closed = False
         self.losses = 0  # connections that broke
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether they are those of the process that forked this one."""
+        return self._process != os.getpid()
 
     @property
     def has_idle(self) -> bool:
@@ -262,6 +269,8 @@ class Connections:
         left = self._idle + self._flush_idle
         self._idle.clear()
         self._flush_idle.clear()
+        if self.is_inherited:
+            return
         await asyncio.gather(*(end(connection) for _, connection in left))
 
     async def connect(self) -> Aged:
@@ -312,6 +321,11 @@ class Lent:
         self._slots = slots
 
     async def __aenter__(self) -> Connection:
+        if self._connections.is_inherited:
+            raise ConfigurationError(
+                f"this process was forked from one that has {self._connections.address.shown} open, whose connections "
+                "stay its own: open the store here, before it is used"
+            )
         await self._slots.acquire()
         self._newest = self._connections.newest
         # The oldest knows the most routines, and the younger ones are there for when it is taken.

@@ -1,4 +1,4 @@
-"""The driver's connection: it notices a server that fell silent, and knows the array types of the routines.
+"""The driver's connection: it notices a server that fell silent, stays with its process, and knows the array types.
 
 asyncpg asks the server about every type that it has no codec for, arrays among them, in each connection anew and with a
 query that takes longer to plan than any call of the ledger takes. The server's own types have had the same numbers in
@@ -8,7 +8,9 @@ every release.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,9 +67,8 @@ _ALIVE: Final = (
 )
 
 
-def _watch_over(transport: asyncio.BaseTransport) -> None:
-    wire = transport.get_extra_info("socket")
-    if wire is None or wire.family not in (socket.AF_INET, socket.AF_INET6):
+def _watch_over(wire: socket.socket) -> None:
+    if wire.family not in (socket.AF_INET, socket.AF_INET6):
         return
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _ALIVE:
@@ -84,11 +85,13 @@ class _Answer:
 class DriverConnection(_Connection):
     """`codecs` are those that user code has set, which has it in a transaction: json is the ledger's, too."""
 
-    __slots__ = ("codecs",)
+    __slots__ = ("codecs", "wire")
 
     def __init__(self, protocol: Any, transport: asyncio.BaseTransport, *arguments: Any, **named: Any) -> None:
         super().__init__(protocol, transport, *arguments, **named)
-        _watch_over(transport)
+        self.wire: socket.socket = transport.get_extra_info("socket")
+        _watch_over(self.wire)
+        _open.add(self)
         self.codecs: list[tuple[str, str]] = []
 
     async def set_type_codec(self, typename: str, *, schema: str = "public", **codec: Any) -> None:
@@ -105,3 +108,22 @@ class DriverConnection(_Connection):
         if all(oid in ARRAYS for oid in oids):
             return [ARRAYS[oid] for oid in oids], _Answer
         return await super()._introspect_types(oids, timeout)  # type: ignore[misc]
+
+
+_open: Final = weakref.WeakSet[DriverConnection]()
+
+
+def _leave_to_parent() -> None:
+    """In a forked process: what it has of its parent's connections leads nowhere from now on.
+
+    Else it would send on them, or take them out of the parent's epoll, which it shares, when it collects them.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for connection in list(_open):
+        if not connection.is_closed():
+            os.dup2(nowhere, connection.wire.fileno(), inheritable=False)
+    os.close(nowhere)
+
+
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -83,6 +83,7 @@ class Ledger:
         return False
 
     async def open(self) -> None:
+        self._leave_to_parent()
         await self._connections.close()
         self._connections = self._make_connections()
         try:
@@ -95,10 +96,15 @@ class Ledger:
         self._is_open = True
 
     async def close(self) -> None:
+        self._leave_to_parent()
         self._is_open = False
         for ear in list(self._ears):
             await ear.close()
         await self._connections.close()
+
+    def _leave_to_parent(self) -> None:
+        if self._connections.is_inherited:
+            self._ears.clear()
 
     async def forsake(self) -> None:
         """The transports of a closed loop close their sockets when they are collected."""
