@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from time import time
 from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 from tests.web.kit import Box, Shop, client, parse_events
 
 from holdfast.core.errors import InvalidArgumentError
@@ -18,12 +21,29 @@ from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.watching import Feed, Position
 from holdfast.web.problems import Problem
+from holdfast.web.security import SESSION_COOKIE, Tokens
 from holdfast.web.server import build, make_server
 from holdfast.web.streams import BEAT, Streams, Told
+
+TOKEN = "a-token-to-read-with"
 
 
 def streams(**given: Any) -> Streams:
     return Streams(first_poll_seconds=0.001, last_poll_seconds=0.002, **given)
+
+
+@asynccontextmanager
+async def serving(web: Starlette) -> AsyncIterator[str]:
+    """Over a real connection; gives its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = make_server(web, "127.0.0.1", port)
+    at_work = asyncio.ensure_future(server.serve())
+    await server.is_up.wait()
+    yield f"http://127.0.0.1:{port}"
+    server.stop()
+    await at_work
 
 
 async def take(events: AsyncGenerator[bytes, None], count: int) -> list[dict[str, str]]:
@@ -260,6 +280,41 @@ async def test_too_many_streams_are_refused(shop: Shop) -> None:
     await again.aclose()
 
 
+async def test_one_reader_leaves_streams_to_others(shop: Shop) -> None:
+    live = streams(reader_most=1)
+    store, promise = await shop.app.store(), (await shop.order.start(1)).id.to_bytes()
+    first, other = live.ledger(store, None, reader="a"), live.execution(store, promise, None, reader="b")
+    await anext(first)
+    await anext(other)
+    for more in (live.ledger(store, None, reader="a"), live.execution(store, promise, None, reader="b")):
+        with pytest.raises(Problem, match="you have 1 open streams already") as refused:
+            await anext(more)
+        assert (refused.value.status, refused.value.word) == (429, "too-many")
+    await first.aclose()
+    again = live.ledger(store, None, reader="a")
+    await anext(again)
+    for events in (again, other):
+        await events.aclose()
+
+
+async def test_a_reader_is_a_session_or_an_address(shop: Shop) -> None:
+    tokens = Tokens([("read", TOKEN)])
+    web = build(shop.app, dashboard=False, tokens=tokens, streams=streams(reader_most=1))
+    async with serving(web) as url, httpx.AsyncClient(timeout=30) as http:
+
+        def ask(headers: dict[str, str]) -> AbstractAsyncContextManager[httpx.Response]:
+            return http.stream("GET", f"{url}/api/v1/events", headers=headers)
+
+        sessions = [{"cookie": f"{SESSION_COOKIE}={tokens.open_session(TOKEN, time())}"} for _ in range(2)]
+        program = {"authorization": f"Bearer {TOKEN}"}
+        async with AsyncExitStack() as held:
+            for headers in (*sessions, program):
+                assert (await held.enter_async_context(ask(headers))).status_code == 200
+            for headers in (*sessions, program):
+                async with ask(headers) as answer:
+                    assert answer.status_code == 429
+
+
 async def test_a_wrong_id_of_an_event_is_refused(shop: Shop) -> None:
     handle = await shop.order.start(1)
     async with client(build(shop.app, dashboard=False)) as http:
@@ -274,14 +329,8 @@ async def test_a_wrong_id_of_an_event_is_refused(shop: Shop) -> None:
 async def test_over_a_real_connection_a_client_reconnects_and_then_is_told_to_stop(shop: Shop) -> None:
     handle = await shop.order.start(4)
     await shop.work()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = make_server(build(shop.app, dashboard=False), "127.0.0.1", port)
-    serving = asyncio.ensure_future(server.serve())
-    await server.is_up.wait()
-    url = f"http://127.0.0.1:{port}/api/v1/executions/{handle.id}/events"
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with serving(build(shop.app, dashboard=False)) as base, httpx.AsyncClient(timeout=30) as http:
+        url = f"{base}/api/v1/executions/{handle.id}/events"
 
         async def listen(last: str | None, count: int) -> list[dict[str, str]]:
             headers = {} if last is None else {"last-event-id": last}
@@ -306,8 +355,6 @@ async def test_over_a_real_connection_a_client_reconnects_and_then_is_told_to_st
         assert told == await sequences(await shop.app.store(), handle.id.to_bytes())
         assert rest[-1]["event"] == "end"
         assert await listen(rest[-1]["id"], 1) == []
-    server.stop()
-    await serving
 
 
 async def test_a_stream_is_not_opened_for_who_asks_for_its_head_alone(shop: Shop) -> None:

@@ -25,6 +25,7 @@ _WORDS: Final = {
     415: "The body is no JSON",
     421: "The request was sent to another host",
     422: "The request is not valid",
+    429: "This reader has too many open streams",
     503: "The ledger cannot be reached",
 }
 

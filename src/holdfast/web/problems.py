@@ -45,6 +45,7 @@ TITLES: Final = {
     "refused": "What was asked for cannot be done now",
     "too-large": "The body is too large",
     "unsupported-media-type": "The body is no JSON",
+    "too-many": "One reader has too many open streams",
     "unavailable": "The ledger cannot be reached",
     "internal": "Something went wrong here",
 }

@@ -12,6 +12,7 @@ now and then, so that proxies and clients know that it lives.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -35,6 +36,7 @@ FIRST_POLL_SECONDS: Final = 0.1
 LAST_POLL_SECONDS: Final = 1.0
 BEAT_SECONDS: Final = 15.0
 STREAMS_MAX: Final = 200
+READER_STREAMS_MAX: Final = 50  # so that one reader cannot take them all
 RETRY_MILLISECONDS: Final = 1_000
 OVERVIEW_SECONDS: Final = 2.0
 
@@ -110,12 +112,15 @@ class Streams:
         self,
         *,
         most: int = STREAMS_MAX,
+        reader_most: int = READER_STREAMS_MAX,
         first_poll_seconds: float = FIRST_POLL_SECONDS,
         last_poll_seconds: float = LAST_POLL_SECONDS,
         beat_seconds: float = BEAT_SECONDS,
         overview_seconds: float = OVERVIEW_SECONDS,
     ) -> None:
         self._most = most
+        self._reader_most = reader_most
+        self._readers: Counter[str] = Counter()
         self._polls = (first_poll_seconds, last_poll_seconds)
         self._beat_seconds = beat_seconds
         self._closing = asyncio.Event()
@@ -129,10 +134,12 @@ class Streams:
 
     # ------------------------------------------------------------------ one execution
 
-    async def execution(self, store: Store, promise: bytes, after: str | None) -> AsyncGenerator[bytes, None]:
+    async def execution(
+        self, store: Store, promise: bytes, after: str | None, *, reader: str = ""
+    ) -> AsyncGenerator[bytes, None]:
         told = Told.parse(after)
         idle = _Idle(self)
-        with self._counted():
+        with self._counted(reader):
             yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
             while not self._closing.is_set():
                 view = await store.get(promise)
@@ -181,12 +188,13 @@ class Streams:
         name: str | None = None,
         starts: bool = False,
         with_overview: bool = False,
+        reader: str = "",
     ) -> AsyncGenerator[bytes, None]:
         wanted = tuple(status for status in FEED_STATUSES if not statuses or status in statuses)
         feed = await store.ends(after, 0, (), starts=starts)
         idle = _Idle(self)
         shown = b""
-        with self._counted():
+        with self._counted(reader):
             if not feed.is_settled:
                 yield BEAT  # the client is answered; where starts begin is known once open transactions are over
             while not feed.is_settled:
@@ -226,14 +234,22 @@ class Streams:
     # ------------------------------------------------------------------ waiting
 
     @contextmanager
-    def _counted(self) -> Any:
+    def _counted(self, reader: str) -> Any:
+        if self._readers[reader] >= self._reader_most:
+            raise Problem(
+                429, "too-many", f"you have {self._reader_most} open streams already; close one, then try again"
+            )
         if self.open >= self._most:
             raise Problem(503, "unavailable", f"there are {self._most} open streams already; try again later")
         self.open += 1
+        self._readers[reader] += 1
         try:
             yield
         finally:
             self.open -= 1
+            self._readers[reader] -= 1
+            if not self._readers[reader]:
+                del self._readers[reader]
 
     async def _sleep(self, seconds: float) -> None:
         try:

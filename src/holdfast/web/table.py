@@ -18,7 +18,7 @@ from holdfast.app import App
 from holdfast.store.base import Store
 from holdfast.web.problems import Problem
 from holdfast.web.requests import Nothing
-from holdfast.web.security import Role
+from holdfast.web.security import Access, Role
 from holdfast.web.streams import Streams
 
 S = TypeVar("S", bound=Struct)
@@ -38,6 +38,14 @@ class Call:
     streams: Streams
     query: Any
     body: Any
+
+    @property
+    def reader(self) -> str:
+        """Who reads, as far as that is known: a session, or where there is none an address."""
+        access: Access = self.request.state.access
+        if access.via == "session":
+            return access.csrf_secret.hex()
+        return "" if self.request.client is None else self.request.client.host
 
     def part(self, name: str) -> str:
         """A part of the path."""

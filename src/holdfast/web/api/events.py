@@ -23,6 +23,7 @@ async def ledger_events(call: Call) -> Response:
         name=query.name,
         starts=query.starts,
         with_overview=query.overview,
+        reader=call.reader,
     )
     return await stream_response(events)
 
@@ -32,7 +33,7 @@ async def execution_events(call: Call) -> Response:
     after = call.request.headers.get("last-event-id") or None
     if is_finished(view, after):
         return Response(status_code=204)
-    return await stream_response(call.streams.execution(call.store, view.promise, after))
+    return await stream_response(call.streams.execution(call.store, view.promise, after, reader=call.reader))
 
 
 ROUTES: Final = (
@@ -47,7 +48,7 @@ ROUTES: Final = (
         query=StreamQuery,
         answer=str,
         media=EVENT_STREAM,
-        problems=(503,),
+        problems=(429, 503),
     ),
     Route(
         method="GET",
@@ -59,7 +60,7 @@ ROUTES: Final = (
         handler=execution_events,
         answer=str,
         media=EVENT_STREAM,
-        problems=(404, 409, 503),
+        problems=(404, 409, 429, 503),
         extra_statuses={204: "It has ended and all of it was read: a client stops here"},
     ),
 )
