@@ -8,9 +8,23 @@ from dataclasses import dataclass
 
 import pytest
 
-from holdfast import Context, Done, Handle, Machine, Next, Outcome, RetryPolicy, Status, TaskFailed, Uncertain, step
+from holdfast import (
+    App,
+    Context,
+    Done,
+    Handle,
+    Machine,
+    Next,
+    Outcome,
+    RetryPolicy,
+    Status,
+    TaskFailed,
+    Uncertain,
+    Workflow,
+    step,
+)
 from holdfast.core.errors import ExecutionFailedError, InvalidArgumentError
-from holdfast.core.journal.events import InvokeCompleted, InvokeStarted
+from holdfast.core.journal.events import InvokeCompleted, InvokeStarted, SignalDelivered
 from tests.models.workflow.kit import Rig
 from tests.models.workflow_features.shelf import ONCE, Shelf
 
@@ -482,3 +496,29 @@ async def test_a_body_that_passes_on_who_it_is_can_be_forked(rig: Rig, what: str
     handle = await handle.retry()
     rig.forget()
     assert await rig.result(handle) == ["r1", "r1", "paid"]
+
+
+async def test_a_signal_that_fitted_nothing_is_read_again_by_a_retry_and_left_out_by_a_fork(rig: Rig) -> None:
+    def declare(app: App, wanted: type) -> Workflow[[], str]:
+        @app.workflow(name="count")
+        async def count(ctx: Context) -> str:
+            return f"{await ctx.signal('n', wanted)} boxes"
+
+        return count
+
+    handle = await declare(rig.app, int).start()
+    await handle.signal("n", "seven")
+    with pytest.raises(ExecutionFailedError, match=r"A retry reads it again: .* fork the run at the event before"):
+        await rig.result(handle)
+    (came,) = [event.sequence for event in await handle.events() if isinstance(event, SignalDelivered)]
+    fork = await handle.fork(at=came - 1)
+    await fork.signal("n", 8)
+    assert await rig.result(fork) == "8 boxes"
+    again = await handle.retry()
+    with pytest.raises(ExecutionFailedError):
+        await rig.result(again)
+    mended = rig.another_app()
+    declare(mended, str)
+    last = await again.retry()
+    await (await rig.make_worker(mended)).run_until_idle()
+    assert await last.result() == "seven boxes"

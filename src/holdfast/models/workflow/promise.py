@@ -164,7 +164,13 @@ class SignalPromise(Generic[T]):
 
     def _settle(self) -> None:
         if self._value is UNSET:
-            self._value = self._decode(self._session.take(self._id()))
+            try:
+                self._value = self._decode(self._session.take(self._id()))
+            except DecodeError as error:
+                raise DecodeError(
+                    f"{error}. A retry reads it again: with code that takes it; or fork the run at the event before it "
+                    "came, and have another sent"
+                ) from error
 
 
 class Completed(Generic[T]):
