@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -158,6 +159,13 @@ class Patient:
         found, _ = await audit(store)
         await store.close()
         return found
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that rows which break a rule together are looked at in different ones."""
+    for dialect in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"holdfast.store.{dialect}.recording.WINDOW", 2)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -345,6 +353,25 @@ def _broken_journal(number: int, text: str, count: int) -> tuple[ExecutionRecord
     )
     body = text.replace(f'"{ROOT}.', f'"{promise}.').replace(f'"{ROOT}"', f'"{promise}"')
     return row, JournalRecord(id=promise, first=0, count=count, body=body)
+
+
+async def test_a_row_is_kept_no_longer_than_it_is_needed(patient: Patient) -> None:
+    """A ledger of millions does not fit into memory; two rows of this one at a time do."""
+    await patient.restore()
+    store, auditor, taken = patient.store(), Auditor(), Counter[str]()
+    kept: list[int] = []
+
+    def take(records: Sequence[Record]) -> None:
+        auditor.take(records)
+        kept.append(len(auditor._rows))
+        taken.update(type(record).__name__ for record in records)
+
+    await store.open()
+    assert auditor.finish(await store.survey(take, auditor.let_go)) == []
+    await store.close()
+    assert max(kept) == 2
+    assert taken == Counter(type(record).__name__ for record in patient.records)
+    assert len(auditor._pending) < taken["ExecutionRecord"] / 2
 
 
 def test_every_rule_of_journals_is_found_in_a_stored_one() -> None:

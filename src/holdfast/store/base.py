@@ -372,8 +372,12 @@ class Store(FlowLedger, Watching, Protocol):
         than the record, with its whole tree, if nobody holds any of it.
         """
 
-    async def survey(self, take: Callable[[Sequence[Record]], None]) -> Oddities:
-        """All of `read_records`, and what an audit asks for and no record shows, in one snapshot."""
+    async def survey(self, take: Callable[[Sequence[Record]], None], let_go: Callable[[], None]) -> Oddities:
+        """The records of `read_records`, and what an audit asks for and no record shows, in one snapshot.
+
+        Some executions at a time come with all that is theirs; then `let_go` is called, in the thread of `take`. So
+        whoever looks need not keep a whole ledger in memory.
+        """
 
     # ------------------------------------------------------------------ batches
 

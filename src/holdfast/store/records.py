@@ -18,6 +18,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 
 BATCH: Final = 500  # records handed over at a time
+WINDOW: Final = 10_000  # executions of a survey that are handed over with all that is theirs before the next ones come
 
 
 class _Record(Struct, tag_field="record", omit_defaults=True, forbid_unknown_fields=True):
@@ -350,4 +351,4 @@ class Oddities(Struct, frozen=True):
     orphans: dict[str, int] = {}  # by table: rows that belong to no execution
     locks: dict[str, str | None] = {}  # by partition key: who holds it; None: released, "": nobody that is there
     workers: tuple[str, ...] = ()
-    attributes: tuple[str, ...] = ()  # executions whose index of attributes is not what their row says
+    attributes: tuple[tuple[str, str], ...] = ()  # id and name, where the index of attributes is not what the row says

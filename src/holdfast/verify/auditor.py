@@ -1,6 +1,7 @@
 """The audit itself: takes the records of a ledger as they come, and says at the end what is wrong.
 
-- `Auditor`: what several rows say together; it keeps a little of each row, and all of what is at work.
+- `Auditor`: what several rows say together; it keeps rows until what is theirs was looked at, and from then on a little
+  of those that wait for others or hold something.
 - `audit`: a whole ledger, in one snapshot of it; then its flows and batches, one by one.
 """
 
@@ -11,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
@@ -33,7 +35,7 @@ from holdfast.store.records import (
 from holdfast.store.values import ExecutionFilter, ExecutionView
 from holdfast.verify import rules
 from holdfast.verify.journals import of_journal
-from holdfast.verify.rows import fault_of, is_json, label_of, of_row
+from holdfast.verify.rows import Named, Owner, fault_of, is_json, label_of, of_row
 from holdfast.verify.rules import Fault
 
 PAGE = 200
@@ -42,20 +44,35 @@ LOOK_AGAIN_SECONDS = 0.1
 _DROPPED = ("state", "result", "error", "published", "beats", "attributes")
 
 
+class Pending(Struct, frozen=True, gc=False):
+    """What of a row is held against others, at the end."""
+
+    id: str
+    name: str
+    status: Status
+    partition_key: str | None
+    key_blocked: bool
+    locked_by: str | None
+    children_pending: int
+    barrier_round: int
+    waits_for_reports: bool
+
+
 class Auditor:
-    """`take` records in the order of `Store.read_records`, then `finish`.
+    """`take` records in the order of `Store.read_records`, or parts of them with `let_go` in between; then `finish`.
 
     `models` false: only the rules that hold whatever was written.
     """
 
     def __init__(self, *, models: bool = True) -> None:
         self._models = models
-        self._rows: dict[str, ExecutionRecord] = {}
+        self._rows: dict[str, ExecutionRecord] = {}  # until `let_go`
+        self._pending: dict[str, Pending] = {}
         self._segments: list[JournalRecord] = []
         self._with_journal: set[str] = set()
         self._live_children: Counter[tuple[str, int | None]] = Counter()
         self._live_reports: Counter[str] = Counter()
-        self._occupants: dict[bytes, ExecutionRecord] = {}
+        self._occupants: dict[bytes, str] = {}
         self._executing: defaultdict[str, list[str]] = defaultdict(list)
         self._heads: set[str] = set()
         self.faults: list[Fault] = []
@@ -79,11 +96,32 @@ class Auditor:
                 case ScheduleRecord():
                     self._schedule(record)
 
-    def finish(self, odd: Oddities | None = None) -> list[Fault]:
-        """All the faults; `odd` is what no record shows, None where it is not known."""
+    def let_go(self) -> None:
+        """All that belongs to the executions so far has come."""
         self._end_journal()
         for record in self._rows.values():
-            self.faults += self._together(record)
+            if record.journal_length and record.id not in self._with_journal:
+                self.faults += of_journal(record, [], models=False)
+            is_held = record.locked_by is not None or record.status is Status.EXECUTING
+            if is_held or record.children_pending or record.key_blocked:
+                self._pending[record.id] = Pending(
+                    record.id,
+                    record.name,
+                    record.status,
+                    record.partition_key,
+                    record.key_blocked,
+                    record.locked_by,
+                    record.children_pending,
+                    record.barrier_round,
+                    record.status is Status.AWAITING_PROMISE and not record.awaits and record.wake_at is None,
+                )
+        self._rows, self._with_journal = {}, set()
+
+    def finish(self, odd: Oddities | None = None) -> list[Fault]:
+        """All the faults; `odd` is what no record shows, None where it is not known."""
+        self.let_go()
+        for pending in self._pending.values():
+            self.faults += self._together(pending)
         if odd is not None:
             self._odd(odd)
         return self.faults
@@ -101,9 +139,10 @@ class Auditor:
             and not record.unique_released
             and record.status in (record.unique_scope or ())
         ):
-            occupant = self._occupants.setdefault(record.unique_key, record)
-            if occupant is not record:
-                self._fault(record, rules.UNIQUE, f"it and {label_of(occupant)} occupy {record.unique_key!r}")
+            label = label_of(record)
+            occupant = self._occupants.setdefault(record.unique_key, label)
+            if occupant is not label:
+                self._fault(record, rules.UNIQUE, f"it and {occupant} occupy {record.unique_key!r}")
         if record.partition_key is not None:
             if record.status is Status.EXECUTING:
                 self._executing[record.partition_key].append(record.id)
@@ -154,15 +193,13 @@ class Auditor:
 
     # ------------------------------------------------------------------ together
 
-    def _together(self, record: ExecutionRecord) -> Iterator[Fault]:
-        if record.journal_length and record.id not in self._with_journal:
-            yield from of_journal(record, [], models=False)
+    def _together(self, record: Pending) -> Iterator[Fault]:
         if record.status is Status.AWAITING_CHILDREN:
             live = self._live_children[record.id, record.barrier_round]
             if live < record.children_pending:
                 found = f"it waits for {record.children_pending} children, and {live} are alive"
                 yield fault_of(record, rules.BARRIER, found)
-        if self._models and record.status is Status.AWAITING_PROMISE and not record.awaits and record.wake_at is None:
+        if self._models and record.waits_for_reports:
             live = self._live_reports[record.id]
             if live < record.children_pending:
                 found = f"it waits for the ends of {record.children_pending} children, and {live} are alive"
@@ -178,10 +215,10 @@ class Auditor:
             self.faults.append(
                 Fault(rule=rules.ORPHANS.name, id=None, label=None, found=found, expected=rules.ORPHANS.text)
             )
-        for promise in odd.attributes:
-            self._fault(self._rows[promise], rules.ATTRIBUTES, "its attributes are not those it is found by")
+        for owner in odd.attributes:
+            self._fault(Owner(*owner), rules.ATTRIBUTES, "its attributes are not those it is found by")
         workers = set(odd.workers)
-        for record in self._rows.values():
+        for record in self._pending.values():
             if record.locked_by is not None and record.locked_by not in workers:
                 self._fault(record, rules.HOLDER, f"it is held by {record.locked_by}, which is no worker")
         self._locks(odd)
@@ -192,25 +229,27 @@ class Auditor:
                 holder = odd.locks.get(key)
                 if holder != promise:
                     found = f"it executes, and its partition key {key!r} is held by {holder or 'nobody'}"
-                    self._fault(self._rows[promise], rules.PARTITION, found)
+                    self._fault(self._pending[promise], rules.PARTITION, found)
         for key, holder in odd.locks.items():
             if holder is None:
                 continue
-            row = self._rows.get(holder)
+            row = self._pending.get(holder)
             if row is None or row.status is not Status.EXECUTING or row.partition_key != key:
-                said = "nothing that is there" if row is None else f"{label_of(row)}, which is {row.status}"
+                said = f"{holder}, which does not execute" if holder else "nothing that is there"
+                if row is not None:
+                    said = f"{label_of(row)}, which is {row.status}"
                 found = f"the partition key {key!r} is held by {said}"
                 expected = rules.PARTITION.text
                 self.faults.append(
                     Fault(rule=rules.PARTITION.name, id=None, label=None, found=found, expected=expected)
                 )
-        for record in self._rows.values():
+        for record in self._pending.values():
             key_ = record.partition_key
             if record.key_blocked and key_ is not None and key_ not in odd.locks and key_ not in self._heads:
                 found = f"it waits behind the partition key {key_!r}, which nobody holds and no row is the head of"
                 self._fault(record, rules.BLOCKED, found)
 
-    def _fault(self, record: ExecutionRecord, rule: rules.Rule, found: str) -> None:
+    def _fault(self, record: Named, rule: rules.Rule, found: str) -> None:
         self.faults.append(fault_of(record, rule, found))
 
 
@@ -225,7 +264,7 @@ async def audit(
         if progress is not None:
             progress(len(records))
 
-    odd = await store.survey(take)
+    odd = await store.survey(take, auditor.let_go)
     faults = auditor.finish(odd)
     if models and auditor.kinds[FLOW]:
         faults += await _each(store, FLOW, audit_flow, rules.FLOW)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -24,12 +24,27 @@ _INNER: Final = frozenset({"chunk", "message"})  # parts of a batch and of a flo
 _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-def label_of(record: ExecutionRecord) -> str:
+class Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+class Owner(NamedTuple):
+    """Of which no more is known."""
+
+    id: str
+    name: str
+
+
+def label_of(record: Named) -> str:
     root, dot, path = record.id.partition(".")
     return f"{record.name}/{root[:8]}{dot}{path}"
 
 
-def fault_of(record: ExecutionRecord, rule: Rule, found: str, expected: str | None = None) -> Fault:
+def fault_of(record: Named, rule: Rule, found: str, expected: str | None = None) -> Fault:
     return Fault(rule=rule.name, id=record.id, label=label_of(record), found=found, expected=expected or rule.text)
 
 

@@ -16,6 +16,7 @@ from holdfast.store.records import (
     OWNED,
     SHARED,
     TABLES,
+    WINDOW,
     DefinitionRecord,
     ExecutionRecord,
     Existing,
@@ -52,26 +53,37 @@ class Recording(Ledger):
             self._connections.any("read records") as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            await self._read_records(connection, take, within)
+            filled = await self._filled(connection)
+            if within is not None:
+                await self._read_part(connection, take, filled, "records_in_tree", within)
+            else:
+                await self._read_part(connection, take, filled, None, ())
+                await self._read_shared(connection, take)
 
-    async def _read_records(
-        self, connection: Connection, take: Callable[[Sequence[Record]], None], within: tuple[bytes, bytes] | None
-    ) -> list[type[OwnedRecord]]:
-        """What has rows of its own: of most ledgers a few tables, and asking for each costs a plan."""
-        suffix, bounds = ("", ()) if within is None else ("_tree", within)
-        statement = self._record_sql(f"records_executions{suffix}", ExecutionRecord)
+    async def _read_part(
+        self,
+        connection: Connection,
+        take: Callable[[Sequence[Record]], None],
+        filled: Sequence[type[OwnedRecord]],
+        within: str | None,
+        bounds: Sequence[Any],
+    ) -> None:
+        statement = self._record_sql("records_executions", ExecutionRecord, within=within)
         await _hand_over(connection, statement, bounds, _execution, take)
+        for record in filled:
+            statement = self._record_sql("records_owned", record, prefix="t.", within=within)
+            await _hand_over(connection, statement, bounds, _owned_reader(record), take)
+
+    async def _read_shared(self, connection: Connection, take: Callable[[Sequence[Record]], None]) -> None:
+        for shared in SHARED:
+            await _hand_over(connection, self._record_sql("records_shared", shared), (), _shared_reader(shared), take)
+
+    async def _filled(self, connection: Connection) -> list[type[OwnedRecord]]:
+        """What has rows of its own: of most ledgers a few tables, and asking for each costs a plan."""
         asked = ", ".join(self._record_sql("records_filled", record) for record in OWNED)
         found = await connection.fetchrow(f"select {asked}")
         assert found is not None
-        filled = [record for record in OWNED if found[TABLES[record].name]]
-        for record in filled:
-            statement = self._record_sql(f"records_owned{suffix}", record, prefix="t.")
-            await _hand_over(connection, statement, bounds, _owned_reader(record), take)
-        for shared in SHARED if within is None else ():
-            statement = self._record_sql("records_shared", shared)
-            await _hand_over(connection, statement, (), _shared_reader(shared), take)
-        return filled
+        return [record for record in OWNED if found[TABLES[record].name]]
 
     async def write_records(
         self, batches: Iterable[Sequence[Record]], *, skip_existing: bool = False, replace: bool = False
@@ -88,13 +100,19 @@ class Recording(Ledger):
         self._tell(Topic.WORK)
         return Written(len(writing.rows), len(writing.skipped))
 
-    async def survey(self, take: Callable[[Sequence[Record]], None]) -> Oddities:
+    async def survey(self, take: Callable[[Sequence[Record]], None], let_go: Callable[[], None]) -> Oddities:
         async with (
             self._connections.any("audit the ledger") as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             orphans: dict[str, int] = {}
-            for record in await self._read_records(connection, take, None):
+            filled, low = await self._filled(connection), 0
+            while (high := await connection.fetchval(self._sql["records_window"], low, WINDOW)) is not None:
+                await self._read_part(connection, take, filled, "records_in_window", (low, high))
+                let_go()
+                low = high
+            await self._read_shared(connection, take)
+            for record in filled:
                 count: int = await connection.fetchval(self._record_sql("records_orphans", record))
                 if count:
                     orphans[TABLES[record].name] = count
@@ -106,7 +124,14 @@ class Recording(Ledger):
         return Oddities(orphans=orphans, locks=locks, workers=workers)
 
     def _record_sql(
-        self, block: str, record: type[Record], *, lead: Sequence[str] = (), prefix: str = "", casts: bool = True
+        self,
+        block: str,
+        record: type[Record],
+        *,
+        lead: Sequence[str] = (),
+        prefix: str = "",
+        casts: bool = True,
+        within: str | None = None,
     ) -> str:
         """A block of the SQL file for one table; `lead` are columns in front of those of the record."""
         names = (*lead, *columns_of(record))
@@ -114,7 +139,8 @@ class Recording(Ledger):
         is_cast = record is ExecutionRecord
         columns = (prefix + name + (_READ_AS.get(name, "") if casts and is_cast else "") for name in names)
         marks = (f"${number}" + (_WRITTEN_AS.get(name, "") if is_cast else "") for number, name in enumerate(names, 1))
-        text = self._sql[block].replace("{columns}", ", ".join(columns)).replace("{values}", ", ".join(marks))
+        text = self._sql[block].replace("{within}", "" if within is None else self._sql[within])
+        text = text.replace("{columns}", ", ".join(columns)).replace("{values}", ", ".join(marks))
         text = text.replace("{owner}", table.owner).replace("{order}", table.order).replace("{arrival}", "t.seq")
         return text.replace("{table}", table.name).replace("{schema}", self._schema)
 
@@ -125,7 +151,7 @@ class Recording(Ledger):
 async def _hand_over(
     connection: Connection,
     statement: str,
-    bounds: Sequence[bytes],
+    bounds: Sequence[Any],
     make: Callable[[Row], Record],
     take: Callable[[Sequence[Record]], None],
 ) -> None:

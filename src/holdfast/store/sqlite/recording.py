@@ -16,6 +16,7 @@ from holdfast.store.records import (
     OWNED,
     SHARED,
     TABLES,
+    WINDOW,
     ExecutionRecord,
     Existing,
     Oddities,
@@ -90,11 +91,14 @@ def _encoder(name: str, hint: Any) -> Callable[[Any], Any] | None:
 _CODECS: Final[Mapping[type[Record], _Codec]] = {record: _Codec(record) for record in TABLES}
 
 
-def _statement(block: str, record: type[Record], *, lead: Sequence[str] = (), prefix: str = "") -> str:
+def _statement(
+    block: str, record: type[Record], *, lead: Sequence[str] = (), prefix: str = "", within: str | None = None
+) -> str:
     """A block of the SQL file for one table; `lead` are columns in front of those of the record."""
     columns = (*lead, *_CODECS[record].columns)
     table = TABLES[record]
-    text = SQL[block].replace("{columns}", ", ".join(prefix + name for name in columns))
+    text = SQL[block].replace("{within}", "" if within is None else SQL[within])
+    text = text.replace("{columns}", ", ".join(prefix + name for name in columns))
     text = text.replace("{values}", ", ".join("?" for _ in columns)).replace("{table}", table.name)
     return text.replace("{owner}", table.owner).replace("{order}", table.order).replace("{arrival}", "t.rowid")
 
@@ -103,9 +107,16 @@ def _statement(block: str, record: type[Record], *, lead: Sequence[str] = (), pr
 
 
 def read(db: sqlite3.Connection, take: Take, within: Range | None) -> None:
-    suffix, bounds = ("", ()) if within is None else ("_tree", within)
+    if within is not None:
+        _read(db, take, "records_in_tree", within)
+        return
+    _read(db, take, None, ())
+    _read_shared(db, take)
+
+
+def _read(db: sqlite3.Connection, take: Take, within: str | None, bounds: Row) -> None:
     codec = _CODECS[ExecutionRecord]
-    statement = _statement(f"records_executions{suffix}", ExecutionRecord)
+    statement = _statement("records_executions", ExecutionRecord, within=within)
     _hand_over(
         db.execute(statement, bounds),
         lambda row: ExecutionRecord(
@@ -114,11 +125,13 @@ def read(db: sqlite3.Connection, take: Take, within: Range | None) -> None:
         take,
     )
     for record in OWNED:
-        statement = _statement(f"records_owned{suffix}", record, prefix="t.")
+        statement = _statement("records_owned", record, prefix="t.", within=within)
         _hand_over(db.execute(statement, bounds), _owned_reader(record), take)
-    if within is None:
-        for shared in SHARED:
-            _hand_over(db.execute(_statement("records_shared", shared)), _shared_reader(shared), take)
+
+
+def _read_shared(db: sqlite3.Connection, take: Take) -> None:
+    for shared in SHARED:
+        _hand_over(db.execute(_statement("records_shared", shared)), _shared_reader(shared), take)
 
 
 def _owned_reader(record: type[OwnedRecord]) -> Callable[[Row], Record]:
@@ -136,9 +149,14 @@ def _hand_over(found: sqlite3.Cursor, make: Callable[[Row], Record], take: Take)
         take([make(row) for row in rows])
 
 
-def survey(db: sqlite3.Connection, take: Take) -> Oddities:
+def survey(db: sqlite3.Connection, take: Take, let_go: Callable[[], None]) -> Oddities:
     """Everything, and what no record shows: rows of nobody, who holds what, an index that is out of step."""
-    read(db, take, None)
+    low = 0
+    while (high := db.execute(SQL["records_window"], (low, WINDOW)).fetchone()[0]) is not None:
+        _read(db, take, "records_in_window", (low, high))
+        let_go()
+        low = high
+    _read_shared(db, take)
     orphans = {}
     for record in OWNED:
         orphans[TABLES[record].name] = db.execute(_statement("records_orphans", record)).fetchone()[0]
@@ -149,7 +167,7 @@ def survey(db: sqlite3.Connection, take: Take) -> Oddities:
             for key, is_free, promise in db.execute(SQL["records_locks"])
         },
         workers=tuple(name for (name,) in db.execute(SQL["records_workers"])),
-        attributes=tuple(id_text(promise) for (promise,) in db.execute(SQL["records_attributes"])),
+        attributes=tuple((id_text(promise), name) for promise, name in db.execute(SQL["records_attributes"])),
     )
 
 

@@ -449,8 +449,8 @@ class SqliteStore(Flowing):
         except RefusedError as refused:
             return Written(existing=refused.existing)
 
-    async def survey(self, take: Callable[[Sequence[Record]], None]) -> Oddities:
-        return await self._read(lambda db: recording.survey(db, take))
+    async def survey(self, take: Callable[[Sequence[Record]], None], let_go: Callable[[], None]) -> Oddities:
+        return await self._read(lambda db: recording.survey(db, take, let_go))
 
     # ------------------------------------------------------------------ batches
 

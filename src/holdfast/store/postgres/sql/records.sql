@@ -2,20 +2,22 @@
 -- the fields of a record stand for, `{table}`, `{owner}` and `{order}` are of its table.
 
 -- name: records_executions
-select promise, (select p.promise from {schema}.executions p where p.id = executions.parent_id) as parent, {columns}
-from {schema}.executions order by id
-
--- One tree: an id and everything below it lie side by side.
--- name: records_executions_tree
-select promise, (select p.promise from {schema}.executions p where p.id = executions.parent_id) as parent, {columns}
-from {schema}.executions where promise >= $1 and promise < $2 order by id
+select e.promise, (select p.promise from {schema}.executions p where p.id = e.parent_id) as parent, {columns}
+from {schema}.executions e {within} order by e.id
 
 -- name: records_owned
-select e.promise, {columns} from {schema}.{table} t join {schema}.executions e on e.id = t.{owner} order by {order}
+select e.promise, {columns} from {schema}.executions e join {schema}.{table} t on t.{owner} = e.id {within} order by {order}
 
--- name: records_owned_tree
-select e.promise, {columns} from {schema}.executions e join {schema}.{table} t on t.{owner} = e.id
-where e.promise >= $1 and e.promise < $2 order by {order}
+-- One tree: an id and everything below it lie side by side.
+-- name: records_in_tree
+where e.promise >= $1 and e.promise < $2
+
+-- Some executions, in their order, and what belongs to them: no more of a ledger than fits into memory.
+-- name: records_in_window
+where e.id > $1 and e.id <= $2
+
+-- name: records_window
+select max(id) from (select id from {schema}.executions where id > $1 order by id limit $2) found
 
 -- name: records_shared
 select {columns} from {schema}.{table} order by 1
