@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
+
+from msgspec import structs
 
 from holdfast.core.crashpoints import CRASH_POINTS, set_hook
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import Store, handler_of
+from holdfast.store.health import Check, Level
+from holdfast.store.records import ExecutionRecord, Record
 from holdfast.store.values import NewSignal, Retention
 from holdfast.testing.hand import Hand, done, promise_of, row
 from holdfast.testing.snapshot import differences, snapshot
@@ -17,6 +23,27 @@ async def test_the_stores_time_is_its_clocks(stores: Stores) -> None:
     assert await stores.store.now_us() == stores.clock.now_us()
     await stores.advance(1.5)
     assert await stores.store.now_us() == stores.clock.now_us()
+
+
+async def test_times_ahead_of_the_clock_are_found(stores: Stores, hand: Hand) -> None:
+    """It was set back since: what was due then is not due for as long."""
+
+    async def times() -> Check:
+        (found,) = [check for check in await stores.store.examine() if check.name == "times"]
+        return found
+
+    assert (await times()).level is Level.OK
+    await hand.apply(await hand.take(row("a")), done())
+    await stores.advance(30)
+    assert (await times()).level is Level.OK
+    records: list[Record] = []
+    await stores.store.read_records(records.extend)
+    (ended,) = [record for record in records if isinstance(record, ExecutionRecord)]
+    later = stores.clock.now + timedelta(hours=1)
+    ahead = structs.replace(ended, id=str(PromiseId.of("ahead", "b")), ended_at=later)
+    await stores.store.write_records([[ahead]])
+    found = await times()
+    assert (found.level, found.found) == (Level.BAD, "up to 3600 s ahead of its clock")
 
 
 async def test_warming_changes_nothing(stores: Stores, hand: Hand) -> None:

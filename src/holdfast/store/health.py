@@ -31,6 +31,7 @@ class SchemaState(Struct, frozen=True):
 
 
 MIB: Final = 1024 * 1024
+_AHEAD_SECONDS: Final = 60.0
 
 
 def size_text(size: float) -> str:
@@ -40,6 +41,17 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def times_check(ahead_seconds: float) -> Check:
+    """By how much the last start or end of the ledger is later than now, which it cannot be."""
+    if ahead_seconds < _AHEAD_SECONDS:
+        return Check(name="times", level=Level.OK, found="none is ahead of the ledger's clock")
+    advice = (
+        "its clock was set back, or it comes from where the clock is ahead: until then leases of the dead hold, and "
+        "nothing that was to be due wakes; set the clock right"
+    )
+    return Check(name="times", level=Level.BAD, found=f"up to {ahead_seconds:.0f} s ahead of its clock", advice=advice)
 
 
 def missing_check(missing: list[str]) -> Check:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from holdfast.store.health import Check, Level, SchemaState, missing_check, size_text
+from holdfast.store.health import Check, Level, SchemaState, missing_check, size_text, times_check
 from holdfast.store.postgres.connections import connect, end, errors_of
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.migrate import ENCODING, PACKAGE, ROUTINES, SERVER_MIN, found_version
@@ -35,8 +35,10 @@ class Health(Ledger):
             indexes = await connection.fetch(self._sql["health_indexes"], self._schema)
             version = await connection.fetchrow(self._sql["health_version"])
             missing = await connection.fetchval(self._sql["health_rights"], self._schema)
+            ahead_seconds: float = await connection.fetchval(self._sql["health_newest"])
         assert facts is not None, "settings answer one row"
         checks = [*_settings(facts), *_load(facts), _pooling(self._address.pooled, self._listens), _rights(missing)]
+        checks.append(times_check(ahead_seconds))
         if vacuum is not None:
             checks.append(_vacuum(vacuum))
         if version is not None and version["routines"] != ROUTINES:

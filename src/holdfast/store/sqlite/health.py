@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from holdfast.store.health import MIB, Check, Level, SchemaState, missing_check, size_text
+from holdfast.store.health import MIB, Check, Level, SchemaState, missing_check, size_text, times_check
 from holdfast.store.sql import load_text, migrations
 from holdfast.store.sqlite.connection import connect, explained
 from holdfast.store.sqlite.migrate import PACKAGE, applied_version
@@ -35,7 +35,7 @@ def schema_state(path: Path, busy_seconds: float) -> SchemaState:
         connection.close()
 
 
-def examine(db: sqlite3.Connection, path: Path) -> list[Check]:
+def examine(db: sqlite3.Connection, path: Path, now_us: int) -> list[Check]:
     checks = [Check(name="SQLite", level=Level.OK, found=sqlite3.sqlite_version)]
     mode: str = db.execute("pragma journal_mode").fetchone()[0]
     advice = None if mode == "wal" else "readers and the writer stand in each other's way: reopen it with `migrate`"
@@ -45,7 +45,8 @@ def examine(db: sqlite3.Connection, path: Path) -> list[Check]:
     level = Level.OK if number >= 2 else Level.BAD
     advice = None if number >= 2 else "a commit that was acknowledged can be lost when the power fails"
     checks.append(Check(name="synchronous", level=level, found=_SYNCHRONOUS[number], advice=advice))
-    checks += [_file_system(path), *_sizes(path)]
+    newest_us: int = db.execute(SQL["health_newest"]).fetchone()[0]
+    checks += [_file_system(path), *_sizes(path), times_check((newest_us - now_us) / 1_000_000)]
     there = {name for (name,) in db.execute(SQL["health_indexes"])}
     wanted = re.findall(r"create (?:unique )?index (\w+)", load_text(PACKAGE, "schema.sql"))
     return [*checks, missing_check([name for name in wanted if name not in there])]

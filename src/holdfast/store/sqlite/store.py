@@ -162,7 +162,7 @@ class SqliteStore(Flowing):
         return await in_own_thread(health.schema_state, self._path, self._busy_seconds)
 
     async def examine(self) -> list[Check]:
-        return await self._read(lambda db: health.examine(db, self._path))
+        return await self._read(lambda db: health.examine(db, self._path, self._clock.now_us()))
 
     def sibling(self) -> SqliteStore:
         made = SqliteStore(self._path, clock=self._clock, busy_seconds=self._busy_seconds)

@@ -31,3 +31,9 @@ where c.relnamespace = $1::regnamespace and (
     has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
     and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete'))
   or c.relname = 'executions_id_seq' and not has_sequence_privilege(c.oid, 'usage'))
+
+-- By how many seconds the last end, or the last start, is ahead of the clock.
+-- name: health_newest
+select coalesce(extract(epoch from greatest(
+  (select max(ended_at) from {schema}.executions),
+  (select inserted_at from {schema}.executions order by id desc limit 1)) - {schema}.clock()), 0)::float8
