@@ -169,8 +169,8 @@ BOUNDED = {
     "tally_executing": "SCAN executions USING INDEX executions_locked",
     "tally_failed": "SCAN executions USING INDEX executions_failed",
 }
-# Templates that read or write a whole ledger.
-RECORDS = {name for name in SQL if name.startswith("records_") and "{" in SQL[name]}
+# Templates that read or write a whole ledger, and conditions in them.
+RECORDS = {name for name in SQL if name.startswith("records_") and ("{" in SQL[name] or SQL[name].startswith("where"))}
 
 
 @pytest.mark.parametrize("name", BOUNDED)

@@ -36,4 +36,4 @@ where c.relnamespace = $1::regnamespace and (
 -- name: health_newest
 select coalesce(extract(epoch from greatest(
   (select max(ended_at) from {schema}.executions),
-  (select inserted_at from {schema}.executions order by id desc limit 1)) - {schema}.clock()), 0)::float8
+  (select inserted_at from {schema}.executions where id = (select max(id) from {schema}.executions))) - {schema}.clock()), 0)::float8
