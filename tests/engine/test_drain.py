@@ -18,7 +18,6 @@ from holdfast import Done, Handle, Machine, MachineContext, Next, Outcome, Statu
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.stop_signals import heard_signals, stop_signals
-from holdfast.engine.threads import StepThreads
 from holdfast.engine.upkeep import Timers
 from holdfast.engine.worker import Worker
 from tests.engine.rig import Faulty, Rig
@@ -141,28 +140,6 @@ async def test_a_worker_starts_and_stops_while_user_code_hangs_in_all_threads_of
     finally:
         release.set()
         await hanging
-
-
-def test_a_thread_that_returns_while_it_is_looked_for_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its stack is read while it goes on; a worker that failed at it would leave all that it has open."""
-    threads, begun, release = StepThreads(1, "step"), threading.Event(), threading.Event()
-
-    def work() -> None:
-        begun.set()
-        release.wait(30)
-
-    threads.submit(work)
-    begun.wait(30)
-    assert len(threads.at_work()) == 1
-    gone = sys._getframe()  # of no function in there any more
-    monkeypatch.setattr(sys, "_current_frames", lambda: dict.fromkeys(map(_ident, threading.enumerate()), gone))
-    assert threads.at_work() == []
-    release.set()
-    threads.shutdown()
-
-
-def _ident(thread: threading.Thread) -> int:
-    return thread.ident or 0
 
 
 async def test_a_stopped_worker_is_gone_from_the_ledger(rig: Rig) -> None:
