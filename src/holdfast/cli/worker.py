@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -25,6 +24,7 @@ from holdfast.cli.invocation import Invocation, shared
 from holdfast.cli.telemetry import LogLevel, log_as_told, log_options, telemetry_of, telemetry_options
 from holdfast.core.errors import ConfigurationError, HoldfastError
 from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.threads import living_threads
 from holdfast.store import store_from_url
 from holdfast.telemetry.logs import LogFormat
 
@@ -32,7 +32,6 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 GC_THRESHOLDS: Final = (10_000, 20, 50)
-STEP_THREADS: Final = ("holdfast-step", "holdfast-batch")  # how the threads of plain `def` steps and items are named
 THREADS_SECONDS = 2.0  # for threads of user code's own, once a worker has left
 
 
@@ -136,8 +135,7 @@ def _say(call: Invocation, event: str, text: str, facts: dict[str, Any]) -> None
 
 def leave_stuck_threads() -> None:
     """A thread cannot be cancelled, and Python would wait for it for ever; what ran in it was given back."""
-    stuck = [thread for thread in threading.enumerate() if thread.name.startswith(STEP_THREADS)]
-    if stuck:
+    if living_threads():
         leave_at_once()
 
 

@@ -66,7 +66,7 @@ class StepThreads(Executor):
                         call[0].cancel()
         self._calls.put(None)
         if wait:
-            for thread in _living():
+            for thread in living_threads():
                 if thread.threads is self:
                     thread.join()
 
@@ -112,7 +112,7 @@ class StepThreads(Executor):
 
     def _make_thread(self) -> None:
         if self._may_make > 0:
-            thread = _Thread(self, f"{self._prefix}_{next(self._numbers)}")
+            thread = StepThread(self, f"{self._prefix}_{next(self._numbers)}")
             contextvars.Context().run(thread.start)  # a Python without GIL gives it a copy of the starter's context
             self._may_make -= 1
             self._free += 1
@@ -146,7 +146,7 @@ class _Job(Future[T]):
 _Call: TypeAlias = tuple[_Job[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
-class _Thread(threading.Thread):
+class StepThread(threading.Thread):
     """Python ends while it is idle, and waits for its call (`_wait_for_calls`)."""
 
     def __init__(self, threads: StepThreads, name: str) -> None:
@@ -154,13 +154,14 @@ class _Thread(threading.Thread):
         self.threads = threads
 
 
-def _living() -> list[_Thread]:
-    return [thread for thread in threading.enumerate() if isinstance(thread, _Thread)]
+def living_threads() -> list[StepThread]:
+    """Those of all pools that have not ended."""
+    return [thread for thread in threading.enumerate() if isinstance(thread, StepThread)]
 
 
 @atexit.register
 def _wait_for_calls() -> None:
-    for thread in _living():
+    for thread in living_threads():
         thread.threads.shutdown()
 
 

@@ -2,8 +2,8 @@
 
 A lane is an asyncio task that runs item after item, so that an item costs no task of its own. What hangs is cut off: by
 `timeout`, which bounds an item, or by `lease`, which its own ticks renew (ruling D9). A lane that was cut off is given
-up at once, whatever the code in it still does, and another takes its place: its late answer changes nothing. So are the
-threads that a plain function hangs in: what waits behind it moves on to others.
+up at once, whatever the code in it still does, and another takes its place: its late answer changes nothing. So is the
+thread that a plain function hangs in (`StepThreads`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import contextvars
 import math
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.sequence import FailClass
-from holdfast.engine.threads import StepThreads
+from holdfast.engine.threads import exit_of
 from holdfast.models.batch.definition import Batch, Skip
 from holdfast.models.batch.items import Unreadable
 from holdfast.models.workflow.current import CURRENT_CALL, Current
@@ -31,13 +30,12 @@ SLICE_SECONDS: Final = (
 YIELD_SECONDS: Final = 0.002
 SAMPLE_SECONDS: Final = 0.05
 LOOK_LEAST_SECONDS: Final = 0.05
-OWN_THREADS: Final = 16
 
 
 class Flight:
     """What a lane is at."""
 
-    __slots__ = ("beat", "began", "is_cut", "job", "place", "run", "task")
+    __slots__ = ("beat", "began", "is_cut", "place", "run", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -45,7 +43,6 @@ class Flight:
         self.place = 0
         self.began = 0.0  # infinity: it waits for a thread, which is not its own time
         self.beat = 0.0
-        self.job: Future[Any] | None = None
         self.is_cut = False
 
 
@@ -61,8 +58,6 @@ class Pool:
         self._loading: set[ChunkRun] = set()
         self._reserved: dict[ChunkRun, int] = {}
         self._watch: asyncio.TimerHandle | None = None
-        self._threads: StepThreads | None = None  # None: nothing has hung in those of the worker
-        self._is_closed = False
         self._done = 0
         self._sampled_at = self._loop.time()
         self._rate = 0.0
@@ -142,9 +137,6 @@ class Pool:
         self._wake_if_room()
 
     def close(self) -> None:
-        self._is_closed = True
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
         self._queue.clear()
         for flight in list(self._flights):
             self._cut(flight)
@@ -227,31 +219,13 @@ class Pool:
             flight.began = flight.beat = self._loop.time()
             return context.run(self._batch.signature.call, item, **run.resources)
 
-        while True:
-            flight.began = flight.beat = math.inf
-            flight.job = job = (self._threads or run.threads).submit(work)
-            try:
-                return await asyncio.wrap_future(job)
-            except RuntimeError as error:
-                if isinstance(error.__cause__, SystemExit):
-                    raise error.__cause__ from None  # as in an item that is a coroutine: it is not tried again
-                raise
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if flight.is_cut or not job.cancelled() or (task is not None and task.cancelling()):
-                    raise
-                # Another item has hung in these threads: this one had not begun, and goes to others.
-
-    def _leave_threads(self) -> None:
-        """Code hangs in one of the threads, and no thread can be stopped: what comes next gets new ones."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
-        self._threads = StepThreads(
-            min(self._batch.concurrency, OWN_THREADS), thread_name_prefix=f"holdfast-batch-{self._batch.name}"
-        )
-        for flight in self._flights:
-            if flight.job is not None and flight.began == math.inf:
-                flight.job.cancel()
+        flight.began = flight.beat = math.inf
+        try:
+            return await self._loop.run_in_executor(run.threads, work)
+        except RuntimeError as error:
+            if (left := exit_of(error)) is not None:
+                raise left from None  # as in an item that is a coroutine: it is not tried again
+            raise
 
     def _wake_if_room(self) -> None:
         if self._wanting and self._used() <= self._low:
@@ -300,9 +274,6 @@ class Pool:
         self._flights.discard(flight)
         if flight.task is not None:
             flight.task.cancel()
-        job = flight.job
-        if job is not None and flight.began != math.inf and not job.done() and not self._is_closed:
-            self._leave_threads()
 
 
 class ItemCall(Current):
