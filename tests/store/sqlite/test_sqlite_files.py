@@ -17,8 +17,8 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite import connection as connection_module
 from holdfast.store.sqlite import lock as lock_module
 from holdfast.store.sqlite.connection import check_library, explain
+from holdfast.store.sqlite.ledger import SystemClock
 from holdfast.store.sqlite.lock import WriterLock
-from holdfast.store.sqlite.store import SystemClock
 from holdfast.store.sqlite.writer import WAIT_INLINE_SECONDS, Writer
 from holdfast.testing.hand import promise_of, row
 

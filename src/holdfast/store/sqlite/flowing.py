@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from holdfast.core.clock import to_datetime
 from holdfast.store.flows import (
@@ -22,27 +22,18 @@ from holdfast.store.flows import (
     MessageView,
     SemaphoreView,
 )
+from holdfast.store.sqlite.ledger import Ledger
 from holdfast.store.sqlite.rows import STATUS, Row, names_json
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
 
-T = TypeVar("T")
 Db = sqlite3.Connection
 
 _SHORT_GUIDS: Final = 100  # the answers of a job with more of them are not read on the caller's thread
 
 
-class Flowing:
+class Flowing(Ledger):
     """The part of `SqliteStore` that flows use."""
-
-    async def _read(self, work: Callable[[Db], T]) -> T:
-        raise AssertionError("the store reads")
-
-    def _read_now(self, work: Callable[[Db], T]) -> T:
-        raise AssertionError("the store reads")
-
-    async def _write(self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False) -> T:
-        raise AssertionError("the store writes")
 
     async def flow_look(self, keys: Sequence[LookKey]) -> list[Look | None]:
         return self._read_now(lambda db: [_look(db, key) for key in keys])

@@ -1,28 +1,20 @@
 """`SqliteStore`: the contract of `holdfast.store.base` on one file.
 
-Writes go through `writer.Writer`, reads through `readers.Readers`. What each does is in the module of its topic:
-`inserting`, `picking`, `flushing`, `signalling`, `leases`, `working`, `control`, `queueing`, `reading`, `wake`.
+Its life, and how it writes and reads, is in `ledger`. What each method does is in the module of its topic: `inserting`,
+`picking`, `flushing`, `signalling`, `leases`, `working`, `control`, `queueing`, `reading`, `wake` and others.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
-from time import time_ns
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from holdfast.core.clock import Clock
-from holdfast.core.errors import StoreError
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
-from holdfast.store.base import WouldStall
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
 from holdfast.store.effects import Commit, Effect
 from holdfast.store.health import Check, SchemaState
-from holdfast.store.nesting import is_nested, refuse_nested
 from holdfast.store.own_thread import in_own_thread
 from holdfast.store.records import Oddities, Record, RefusedError, Written
 from holdfast.store.sampling import Sample
@@ -46,13 +38,9 @@ from holdfast.store.sqlite import (
     watching,
     working,
 )
-from holdfast.store.sqlite.connection import BUSY_SECONDS, check_library
 from holdfast.store.sqlite.flowing import Flowing
-from holdfast.store.sqlite.forks import require_closed_at_fork
-from holdfast.store.sqlite.migrate import migrate
-from holdfast.store.sqlite.readers import Readers
-from holdfast.store.sqlite.wake import Announcer, SqliteEar, drop_deaf_ears
-from holdfast.store.sqlite.writer import MayLag, Tx, Writer, often_switching
+from holdfast.store.sqlite.wake import SqliteEar
+from holdfast.store.sqlite.writer import Tx, often_switching
 from holdfast.store.values import (
     Definition,
     Delivery,
@@ -84,127 +72,25 @@ from holdfast.store.values import (
 )
 from holdfast.store.watching import COUNT_BOUND, FEED_STATUSES, Feed, Pace, Tally
 
-T = TypeVar("T")
-
 _SMALL_ROWS: Final = 8  # a write of so few rows is little beside its commit
 _MANY_ROWS: Final = 200  # statements on more of them would stall the event loop
-
-
-class SystemClock:
-    """The time of this machine, which all processes on one file share."""
-
-    def now_us(self) -> int:
-        return time_ns() // 1_000
 
 
 class SqliteStore(Flowing):
     """A ledger in one SQLite file; any number of processes of one machine may share it."""
 
-    def __init__(self, path: str | Path, *, clock: Clock | None = None, busy_seconds: float = BUSY_SECONDS) -> None:
-        """`busy_seconds` is how long a write waits for those of other processes before it gives up."""
-        self._path = Path(path).expanduser().absolute()
-        self._file = str(self._path.resolve())  # whatever links lead there
-        self._clock = clock or SystemClock()
-        self._busy_seconds = busy_seconds
-        self._is_let_in = False  # what it is a sibling of is open
-        self._writer: Writer | None = None
-        self._readers: Readers | None = None
-        self._announcer: Announcer | None = None
-        self._last_picked = 0  # what the last pick found is the best guess at what the next one will
-
-    # ------------------------------------------------------------------ life
-
-    @property
-    def url(self) -> str:
-        return f"sqlite:///{self._path}"
-
-    @property
-    def commits_inline(self) -> bool:
-        return self._writer is not None and self._writer.is_quick
-
-    @property
-    def flushes_at_once(self) -> int:
-        return 1  # a file has one writer
-
-    @property
-    def losses(self) -> int:
-        return 0
-
-    @property
-    def commits_in_thread(self) -> bool:
-        return True
-
-    async def open(self) -> None:
-        if self._writer is not None:
-            return
-        check_library()
-        require_closed_at_fork(self._path)
-        if not is_nested(self._file):  # else it is open already, and was migrated
-            # In a thread: it may have to wait for another process that does the same.
-            await in_own_thread(migrate, self._path, self._clock, self._busy_seconds, self._is_let_in)
-        self._announcer = Announcer(self._file)
-        self._writer = Writer(self._path, self._clock, self._announcer.announce, self._busy_seconds)
-        self._readers = Readers(self._path, self._busy_seconds)
-
-    async def close(self) -> None:
-        if self._writer is not None and self._readers is not None and self._announcer is not None:
-            readers, writer, announcer = self._readers, self._writer, self._announcer
-            self._writer = self._readers = self._announcer = None
-            await in_own_thread(readers.close)
-            await in_own_thread(writer.close)  # after what was handed to it is done
-            announcer.close()
-
-    async def forsake(self) -> None:
-        drop_deaf_ears(self._file)
-        await self.close()
-
-    async def schema_state(self) -> SchemaState:
-        return await in_own_thread(health.schema_state, self._path, self._busy_seconds)
-
-    async def examine(self) -> list[Check]:
-        return await self._read(lambda db: health.examine(db, self._path, self._clock.now_us()))
+    _last_picked = 0  # what the last pick found is the best guess at what the next one will
 
     def sibling(self) -> SqliteStore:
         made = SqliteStore(self._path, clock=self._clock, busy_seconds=self._busy_seconds)
         made._is_let_in = self._is_let_in or self._writer is not None
         return made
 
-    async def warm(self) -> None:
-        """Statements are prepared in microseconds here."""
+    async def schema_state(self) -> SchemaState:
+        return await in_own_thread(health.schema_state, self._path, self._busy_seconds)
 
-    async def now_us(self) -> int:
-        return self._clock.now_us()
-
-    async def _write(
-        self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, may_lag: MayLag | None = None
-    ) -> T:
-        """One transaction: here if it is small and commits are quick, else in the writer thread."""
-        refuse_nested(self._file)
-        if is_small and await self._opened().quick():
-            with contextlib.suppress(WouldStall):
-                result = self._opened().run_inline(point, work, may_lag)
-                await asyncio.sleep(0)  # a caller in a loop must not keep others from running
-                return result
-        return await self._opened().run(point, work, may_lag)
-
-    async def _read(self, work: Callable[[reading.Db], T]) -> T:
-        return await self._opened_readers().run(work)
-
-    def _read_now(self, work: Callable[[reading.Db], T]) -> T:
-        return self._opened_readers().run_now(work)
-
-    def _opened_readers(self) -> Readers:
-        if self._readers is None:
-            raise self._closed()
-        return self._readers
-
-    def _opened(self) -> Writer:
-        if self._writer is None:
-            raise self._closed()
-        return self._writer
-
-    def _closed(self) -> StoreError:
-        return StoreError(f"the store on {self._path} is not open: call `await store.open()` first")
+    async def examine(self) -> list[Check]:
+        return await self._read(lambda db: health.examine(db, self._path, self._clock.now_us()))
 
     # ------------------------------------------------------------------ starting
 
@@ -290,7 +176,7 @@ class SqliteStore(Flowing):
         return await self._write("release", lambda tx: leases.release(tx, worker, claims))
 
     async def stirred(self, worker: str, rows: Sequence[int]) -> list[int]:
-        return self._opened_readers().run_now(lambda db: leases.stirred(db, worker, rows))
+        return self._read_now(lambda db: leases.stirred(db, worker, rows))
 
     async def waiting_priority(self, queues: Sequence[str], handlers: Sequence[int]) -> int | None:
         now = self._clock.now_us()
@@ -361,7 +247,7 @@ class SqliteStore(Flowing):
     # ------------------------------------------------------------------ reading
 
     async def get(self, promise: bytes) -> ExecutionView | None:
-        return self._opened_readers().run_now(lambda db: reading.get(db, promise))
+        return self._read_now(lambda db: reading.get(db, promise))
 
     async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]:
         return await self._read(lambda db: [reading.get(db, promise) for promise in promises])
@@ -390,10 +276,10 @@ class SqliteStore(Flowing):
         return await self._read(lambda db: reading.children(db, promise, barrier_round))
 
     async def inbox(self, promise: bytes) -> list[Signal]:
-        return self._opened_readers().run_now(lambda db: reading.inbox(db, promise))
+        return self._read_now(lambda db: reading.inbox(db, promise))
 
     async def journal(self, promise: bytes) -> list[str]:
-        return self._opened_readers().run_now(lambda db: reading.journal(db, promise))
+        return self._read_now(lambda db: reading.journal(db, promise))
 
     async def history(self, promise: bytes) -> list[Transition]:
         return await self._read(lambda db: reading.history(db, promise))
@@ -461,7 +347,7 @@ class SqliteStore(Flowing):
         return await self._write("insert", lambda tx: batching.feed(tx, promise, first, taken))
 
     async def batch_status(self, promise: bytes) -> BatchView | None:
-        return self._opened_readers().run_now(lambda db: batching.view(db, promise))
+        return self._read_now(lambda db: batching.view(db, promise))
 
     async def batch_chunks(self, promise: bytes, start: int, limit: int, which: Which = "") -> list[ChunkView]:
         return await self._read(lambda db: batching.chunks(db, promise, start, limit, which))
