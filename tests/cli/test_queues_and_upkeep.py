@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli.queues import parse_rate, runnable_text
 from holdfast.store import store_from_url
-from holdfast.views import shapes
+from holdfast.views import ledger_shapes
 from tests.cli.conftest import Call, Shop
 from tests.cli.processes import HOLDFAST, in_pipe, in_terminal
 
@@ -41,7 +41,7 @@ def test_queues_lists_what_waits_and_its_limits(holdfast: Call, orders: Shop) ->
 def test_what_waits_in_a_queue_is_told_as_good_as_it_is_known(
     capped: bool, estimate: int | None, shown: int | str
 ) -> None:
-    queue = shapes.Queue(
+    queue = ledger_shapes.Queue(
         name="mail",
         paused=False,
         concurrency=None,

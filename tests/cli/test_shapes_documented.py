@@ -12,7 +12,7 @@ import pytest
 from holdfast.cli import answers
 from holdfast.cli.main import COMMANDS
 from holdfast.verify.rules import Fault
-from holdfast.views import shapes
+from holdfast.views import ledger_shapes, shapes
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text()
 # Which section documents a shape.
@@ -39,9 +39,9 @@ SHARED = {
     shapes.Summary: "list",
     shapes.Details: "show",
     shapes.TransitionLine: "history",
-    shapes.Queue: "queues",
-    shapes.Worker: "workers",
-    shapes.Schedule: "schedules",
+    ledger_shapes.Queue: "queues",
+    ledger_shapes.Worker: "workers",
+    ledger_shapes.Schedule: "schedules",
 }
 
 

@@ -9,7 +9,7 @@ from holdfast.store.base import Store
 from holdfast.store.sampling import HITS_LEAST, SAMPLE_SIZE, Hits, Sample, rows_to_look_at
 from holdfast.store.watching import Tally
 from holdfast.testing.hand import Hand, done, row
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading
 
 RUNNABLE, DONE = Status.RUNNABLE, Status.DONE
 
@@ -80,4 +80,4 @@ def test_nothing_is_estimated_that_was_counted() -> None:
     sample = Sample(3, 3, [Hits(RUNNABLE, "default", 3)])
     for capped, given, wanted in ((False, sample, None), (True, None, None), (True, sample, 3)):
         tally = Tally(RUNNABLE, 2, capped)
-        assert shapes.status_count(tally, given).estimate == wanted
+        assert ledger_shapes.status_count(tally, given).estimate == wanted

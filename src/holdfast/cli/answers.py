@@ -1,4 +1,4 @@
-"""The shapes of what commands answer with `--json`, where they are not those of `views.shapes`.
+"""The shapes of what commands answer with `--json`, where they are not those of `views`.
 
 Field names are never changed; docs/reference/cli.md lists them, and tests parse every command's answer by these types.
 """

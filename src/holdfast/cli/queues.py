@@ -14,7 +14,7 @@ from holdfast.core.durations import format_duration, parse_duration
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.models.options import CONCURRENCY_MOST, RATE_LEAST, RATE_MOST, RATE_PERIOD_LEAST, check_queue
 from holdfast.store.values import QueueChange, QueueSettings
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading
 
 
 @click.group("queues", invoke_without_command=True)
@@ -34,7 +34,7 @@ def list_queues(call: Invocation) -> None:
 
 
 def _list(call: Invocation) -> None:
-    async def read(ledger: Ledger) -> tuple[list[shapes.Queue], datetime]:
+    async def read(ledger: Ledger) -> tuple[list[ledger_shapes.Queue], datetime]:
         return await reading.queues(ledger.store), ledger.now
 
     found, now = call.run(read)
@@ -111,7 +111,7 @@ def _change(call: Invocation, name: str, change: QueueChange) -> None:
 
     settings = call.run(write)
     if call.as_json:
-        call.out.json(shapes.queue_limits(settings))
+        call.out.json(ledger_shapes.queue_limits(settings))
         return
     state = "paused" if settings.paused else "open"
     most = "no limit" if settings.concurrency is None else f"at most {settings.concurrency} at work"
@@ -119,7 +119,7 @@ def _change(call: Invocation, name: str, change: QueueChange) -> None:
     call.out.line(f"queue {settings.name} is {state}: {most}, {rate}")
 
 
-def runnable_text(queue: shapes.Queue) -> Value:
+def runnable_text(queue: ledger_shapes.Queue) -> Value:
     """How much waits, and how well that is known."""
     if queue.estimate is not None:
         return f"about {queue.estimate}"

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Cell, Grid, Value
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading
 
 COLUMNS: Final = ("SCHEDULE", "STATE", "WHEN", "TIMEZONE", "NEXT", "LAST", "STARTS")
 
@@ -31,7 +31,7 @@ def list_schedules(call: Invocation) -> None:
 
 
 def _list(call: Invocation) -> None:
-    async def read(ledger: Ledger) -> tuple[list[shapes.Schedule], datetime]:
+    async def read(ledger: Ledger) -> tuple[list[ledger_shapes.Schedule], datetime]:
         return await reading.schedules(ledger.store), ledger.now
 
     found, now = call.run(read)

@@ -12,7 +12,7 @@ from holdfast.cli.output import Cell, Grid, Value
 from holdfast.cli.progress import progress
 from holdfast.core.durations import parse_duration
 from holdfast.store.values import Retention, WorkerInfo
-from holdfast.views import shapes
+from holdfast.views import ledger_shapes
 
 GC_BATCH = 1_000
 
@@ -27,7 +27,7 @@ def workers_command(call: Invocation) -> None:
 
     found, now = call.run(read)
     if call.as_json:
-        call.out.json({"workers": [shapes.worker(info) for info in found]})
+        call.out.json({"workers": [ledger_shapes.worker(info) for info in found]})
         return
     rows: list[list[Value]] = [
         [

@@ -17,7 +17,7 @@ from holdfast.store.base import Store
 from holdfast.store.sampling import Sample
 from holdfast.store.values import ExecutionFilter, QueueStats
 from holdfast.store.watching import Tally
-from holdfast.views import shapes
+from holdfast.views import ledger_shapes, shapes
 from holdfast.views.finding import find, newest
 
 PAGE_MAX = 1_000
@@ -100,10 +100,10 @@ async def inbox(store: Store, text: str | PromiseId) -> list[shapes.InboxSignal]
     return [shapes.signal(signal) for signal in await store.inbox(view.promise)]
 
 
-async def queues(store: Store) -> list[shapes.Queue]:
+async def queues(store: Store) -> list[ledger_shapes.Queue]:
     found = await store.queues()
     sample = await _sample_if(store, found)
-    return [shapes.queue(stats, sample) for stats in found]
+    return [ledger_shapes.queue(stats, sample) for stats in found]
 
 
 async def _sample_if(store: Store, counts: Sequence[Tally | QueueStats]) -> Sample | None:
@@ -111,28 +111,28 @@ async def _sample_if(store: Store, counts: Sequence[Tally | QueueStats]) -> Samp
     return await store.sample() if any(one.capped for one in counts) else None
 
 
-async def overview(store: Store, *, bucket_seconds: float = 60.0, buckets: int = 60) -> shapes.Overview:
+async def overview(store: Store, *, bucket_seconds: float = 60.0, buckets: int = 60) -> ledger_shapes.Overview:
     """The ledger at a glance: counts by status, queues, workers, and what ended in the last hour by minute."""
     found = await store.workers()
     tallies, stats = await store.tally(), await store.queues()
     sample = await _sample_if(store, [*tallies, *stats])
-    return shapes.Overview(
+    return ledger_shapes.Overview(
         at=to_datetime(await store.now_us()),
-        statuses=[shapes.status_count(tally, sample) for tally in tallies],
-        queues=[shapes.queue(queue, sample) for queue in stats],
+        statuses=[ledger_shapes.status_count(tally, sample) for tally in tallies],
+        queues=[ledger_shapes.queue(queue, sample) for queue in stats],
         workers=sum(not worker.is_expired for worker in found),
         workers_expired=sum(worker.is_expired for worker in found),
         pace=await store.pace(bucket_seconds, buckets),
     )
 
 
-async def workers(store: Store) -> list[shapes.Worker]:
-    return [shapes.worker(info) for info in await store.workers()]
+async def workers(store: Store) -> list[ledger_shapes.Worker]:
+    return [ledger_shapes.worker(info) for info in await store.workers()]
 
 
-async def schedules(store: Store) -> list[shapes.Schedule]:
-    return [shapes.schedule(found) for found in await store.schedules()]
+async def schedules(store: Store) -> list[ledger_shapes.Schedule]:
+    return [ledger_shapes.schedule(found) for found in await store.schedules()]
 
 
-async def definitions(store: Store) -> list[shapes.DefinitionLine]:
-    return [shapes.definition(found) for found in await store.definitions()]
+async def definitions(store: Store) -> list[ledger_shapes.DefinitionLine]:
+    return [ledger_shapes.definition(found) for found in await store.definitions()]

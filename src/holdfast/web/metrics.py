@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from holdfast.store.base import Store
 from holdfast.store.watching import COUNT_BOUND
 from holdfast.telemetry.meters import registry as engine_registry
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading
 
 
 class Metrics:
@@ -31,7 +31,7 @@ class Metrics:
 class _Snapshot:
     """An overview as gauges."""
 
-    def __init__(self, overview: shapes.Overview) -> None:
+    def __init__(self, overview: ledger_shapes.Overview) -> None:
         self._overview = overview
 
     def collect(self) -> Iterable[Metric]:

@@ -28,7 +28,7 @@ from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionView
 from holdfast.store.watching import FEED_STATUSES, Feed
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading, shapes
 from holdfast.web.problems import Problem
 
 PAGE: Final = 200
@@ -88,7 +88,7 @@ def standing_of(view: ExecutionView) -> str:
     return f"{view.revision}.{view.lease_epoch}.{view.status.value}.{flags}"
 
 
-def _standing_of_all(found: shapes.Overview) -> bytes:
+def _standing_of_all(found: ledger_shapes.Overview) -> bytes:
     """Changes when something does that people see; time alone moves the picture of what ended, once a minute."""
     minute = found.at.replace(second=0, microsecond=0)
     counts = (found.statuses, found.queues, found.workers, found.workers_expired, found.pace.buckets)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.core.journal.events import Failure
 from holdfast.core.status import Status
 from holdfast.store.watching import Pace, PaceBucket
-from holdfast.views.shapes import StatusCount
+from holdfast.views.ledger_shapes import StatusCount
 from holdfast.views.timeline import Attempt, Mark, Piece, PieceKind, Row, Timeline, Tone
 from holdfast.web.dashboard import words
 from holdfast.web.dashboard.diagram import Edge, Node, layout

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
 
@@ -14,16 +14,16 @@ from holdfast.web.table import Call, Route
 class Workers(Struct, frozen=True, kw_only=True):
     """Workers that have a lease, or had one and were not cleaned up after yet."""
 
-    workers: list[shapes.Worker]
+    workers: list[ledger_shapes.Worker]
 
 
 class Definitions(Struct, frozen=True, kw_only=True):
     """What can be started by name."""
 
-    definitions: list[shapes.DefinitionLine]
+    definitions: list[ledger_shapes.DefinitionLine]
 
 
-async def overview(call: Call) -> shapes.Overview:
+async def overview(call: Call) -> ledger_shapes.Overview:
     return await reading.overview(call.store)
 
 
@@ -49,7 +49,7 @@ def _read(path: str, name: str, summary: str, handler: Any, answer: type) -> Rou
 
 
 ROUTES: Final = (
-    _read("/overview", "show_overview", "The ledger at a glance, by bounded counts", overview, shapes.Overview),
+    _read("/overview", "show_overview", "The ledger at a glance, by bounded counts", overview, ledger_shapes.Overview),
     _read("/workers", "list_workers", "Workers and their leases", workers, Workers),
     _read("/definitions", "list_definitions", "What can be started by name", definitions, Definitions),
 )

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from holdfast.models.options import check_queue
 from holdfast.store.values import QueueChange
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading
 from holdfast.web.requests import QueueRequest
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
@@ -18,28 +18,28 @@ from holdfast.web.table import Call, Route
 class Queues(Struct, frozen=True, kw_only=True):
     """Every queue that has settings or live executions."""
 
-    queues: list[shapes.Queue]
+    queues: list[ledger_shapes.Queue]
 
 
 async def list_queues(call: Call) -> Queues:
     return Queues(queues=await reading.queues(call.store))
 
 
-async def change(call: Call) -> shapes.QueueLimits:
+async def change(call: Call) -> ledger_shapes.QueueLimits:
     body: QueueRequest = call.body
     return await _set(call, QueueChange(**asdict(body)))
 
 
-async def pause(call: Call) -> shapes.QueueLimits:
+async def pause(call: Call) -> ledger_shapes.QueueLimits:
     return await _set(call, QueueChange(paused=True))
 
 
-async def resume(call: Call) -> shapes.QueueLimits:
+async def resume(call: Call) -> ledger_shapes.QueueLimits:
     return await _set(call, QueueChange(paused=False))
 
 
-async def _set(call: Call, change: QueueChange) -> shapes.QueueLimits:
-    return shapes.queue_limits(await call.store.change_queue(check_queue(call.part("name")), change))
+async def _set(call: Call, change: QueueChange) -> ledger_shapes.QueueLimits:
+    return ledger_shapes.queue_limits(await call.store.change_queue(check_queue(call.part("name")), change))
 
 
 ROUTES: Final = (
@@ -62,7 +62,7 @@ ROUTES: Final = (
         summary="Change the settings of a queue",
         handler=change,
         body=QueueRequest,
-        answer=shapes.QueueLimits,
+        answer=ledger_shapes.QueueLimits,
     ),
     Route(
         method="POST",
@@ -72,7 +72,7 @@ ROUTES: Final = (
         role=Role.OPERATE,
         summary="Let no worker take anything from a queue",
         handler=pause,
-        answer=shapes.QueueLimits,
+        answer=ledger_shapes.QueueLimits,
     ),
     Route(
         method="POST",
@@ -82,6 +82,6 @@ ROUTES: Final = (
         role=Role.OPERATE,
         summary="Open a paused queue again",
         handler=resume,
-        answer=shapes.QueueLimits,
+        answer=ledger_shapes.QueueLimits,
     ),
 )

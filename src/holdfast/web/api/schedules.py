@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.core.errors import NotFoundError
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading, shapes
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
 
@@ -15,7 +15,7 @@ from holdfast.web.table import Call, Route
 class Schedules(Struct, frozen=True, kw_only=True):
     """Every schedule."""
 
-    schedules: list[shapes.Schedule]
+    schedules: list[ledger_shapes.Schedule]
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
@@ -28,19 +28,19 @@ async def list_schedules(call: Call) -> Schedules:
     return Schedules(schedules=await reading.schedules(call.store))
 
 
-async def show(call: Call) -> shapes.Schedule:
+async def show(call: Call) -> ledger_shapes.Schedule:
     found = await call.store.schedules(call.part("name"))
     if not found:
         raise NotFoundError(f"there is no schedule {call.part('name')!r}")
-    return shapes.schedule(found[0])
+    return ledger_shapes.schedule(found[0])
 
 
-async def pause(call: Call) -> shapes.Schedule:
+async def pause(call: Call) -> ledger_shapes.Schedule:
     await call.app.schedules.pause(call.part("name"))
     return await show(call)
 
 
-async def resume(call: Call) -> shapes.Schedule:
+async def resume(call: Call) -> ledger_shapes.Schedule:
     await call.app.schedules.resume(call.part("name"))
     return await show(call)
 
@@ -75,15 +75,17 @@ _MISSING: Final = (404,)
 
 ROUTES: Final = (
     _route("GET", "", "list_schedules", Role.READ, "Every schedule", list_schedules, Schedules),
-    _route("GET", "/{name}", "show_schedule", Role.READ, "One schedule", show, shapes.Schedule, problems=_MISSING),
+    _route(
+        "GET", "/{name}", "show_schedule", Role.READ, "One schedule", show, ledger_shapes.Schedule, problems=_MISSING
+    ),
     _route(
         *("POST", "/{name}/pause", "pause_schedule", Role.OPERATE, "No ticks until it is resumed", pause),
-        answer=shapes.Schedule,
+        answer=ledger_shapes.Schedule,
         problems=_MISSING,
     ),
     _route(
         *("POST", "/{name}/resume", "resume_schedule", Role.OPERATE, "Let it tick again", resume),
-        answer=shapes.Schedule,
+        answer=ledger_shapes.Schedule,
         problems=_MISSING,
     ),
     _route(

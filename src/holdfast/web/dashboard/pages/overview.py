@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from holdfast.core.status import PARKED, Status
 from holdfast.store.watching import Pace
-from holdfast.views import dead_letters, reading, shapes
+from holdfast.views import dead_letters, ledger_shapes, reading
 from holdfast.web.dashboard.render import Page
 from holdfast.web.dashboard.words import compact
 
@@ -71,7 +71,7 @@ async def overview(page: Page) -> Response:
     )
 
 
-def counted(statuses: list[shapes.StatusCount], *names: str) -> Count:
+def counted(statuses: list[ledger_shapes.StatusCount], *names: str) -> Count:
     """The sum of some statuses, as good as it is known."""
     chosen = [line for line in statuses if line.status in names]
     total = sum(line.count if line.estimate is None else line.estimate for line in chosen)
