@@ -178,7 +178,7 @@ async def test_waiting_for_a_free_thread_is_no_part_of_the_time_of_a_plain_step(
     class Releases(Machine[int]):
         @step(initial=True)
         async def first(self, ctx: MachineContext[int]) -> Outcome:
-            while not held.is_set() or worker.threads._work_queue.empty():  # type: ignore[attr-defined]  # noqa: ASYNC110
+            while not held.is_set() or worker.threads._calls.empty():  # type: ignore[attr-defined]  # noqa: ASYNC110
                 await asyncio.sleep(0)
             shift.append(60.0)  # longer than the timeout of the step that waits
             for _ in range(5):

@@ -55,7 +55,7 @@ async def test_the_time_that_a_plain_task_waits_for_a_thread_is_not_its_own(
 
     @rig.app.task
     async def releases() -> str:
-        queue = worker.threads._work_queue  # type: ignore[attr-defined]
+        queue = worker.threads._calls  # type: ignore[attr-defined]
         while not held.is_set() or queue.empty():  # noqa: ASYNC110
             await asyncio.sleep(0)
         shift.append(60.0)  # longer than the timeout of the task that waits
