@@ -91,7 +91,7 @@ async def test_a_worker_that_is_stopped_while_it_starts_begins_no_further_loop(
 async def test_a_start_that_is_cancelled_while_it_ends_its_warming_is_cancelled(
     starting: tuple[Worker, Faulty], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.worker.BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.engine.starting.BEGIN_SECONDS", 0.0)
     worker, faulty = starting
     cleaning, cleaned = asyncio.Event(), asyncio.Event()
 
@@ -118,7 +118,7 @@ async def test_a_worker_whose_warming_fails_starts_all_the_same(
     worker, faulty = starting
     faulty.fail("warm", RuntimeError("no such routine"))
     await worker.start()
-    assert "could not be warmed, its first calls are slower: no such routine" in caplog.text
+    assert "could not be warmed, first calls are slower: no such routine" in caplog.text
     await worker.stop()
 
 
@@ -439,7 +439,7 @@ async def test_a_started_worker_has_looked_at_everything_once(rig: Rig) -> None:
 async def test_a_worker_starts_though_a_loop_hangs_and_nothing_can_be_warmed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.worker.BEGIN_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.engine.starting.BEGIN_SECONDS", 0.01)
     other, faulty = await faulty_rig(rig)
     let_go, behind_it = asyncio.Event(), asyncio.Event()
 
@@ -463,7 +463,7 @@ async def test_a_worker_starts_though_a_loop_hangs_and_nothing_can_be_warmed(
 async def test_what_the_first_pick_finds_is_past_its_step_before_the_other_loops_begin(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.worker.HEAD_START_SECONDS", 60.0)
+    monkeypatch.setattr("holdfast.engine.starting.HEAD_START_SECONDS", 60.0)
     other, faulty = await faulty_rig(rig)
     order: list[str] = []
 
@@ -491,7 +491,7 @@ async def test_what_the_first_pick_finds_is_past_its_step_before_the_other_loops
 async def test_work_that_takes_long_does_not_keep_the_other_loops_from_beginning(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.worker.HEAD_START_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.engine.starting.HEAD_START_SECONDS", 0.01)
     begun = asyncio.Event()
 
     @rig.app.machine

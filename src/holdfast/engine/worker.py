@@ -33,6 +33,7 @@ from holdfast.engine.rescue import Rescue
 from holdfast.engine.runner import Runner
 from holdfast.engine.service import Service
 from holdfast.engine.settings import WorkerSettings
+from holdfast.engine.starting import begin_loops
 from holdfast.engine.stop_signals import heard_signals
 from holdfast.engine.threads import StepThreads
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
@@ -43,10 +44,8 @@ from holdfast.store.values import ExecutionClaim, Receipt
 
 log = logging.getLogger("holdfast.engine")
 
-BEGIN_SECONDS = 0.5  # for the first passes of the loops, which `start` waits for
 SIGN_OFF_SECONDS = 4.0
 SETTLE_SECONDS = 1.0  # for a new name that is being taken, by a worker that leaves
-HEAD_START_SECONDS = 0.05  # for the first of what was picked, before connections are warmed and the other loops begin
 
 Ended = Callable[[bytes, Status, str | None, str | None], None]
 
@@ -294,39 +293,10 @@ class Worker:
     async def _run_loops(self) -> None:
         try:
             await self._heartbeat.start()
-            await self._begin_loops()
+            await begin_loops(self._loops, self._store, self._active, lambda: self._is_draining)
         except BaseException:  # a cancelled start must not leave a heart beating, nor resources open
             await self.stop(0)
             raise
-
-    async def _begin_loops(self) -> None:
-        """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
-
-        What the picker finds has a head start, and that connection to itself; more are opened and warmed after it.
-        Whoever takes long is not waited for.
-        """
-        give_up_at = self._loop.time() + BEGIN_SECONDS
-        warming: asyncio.Task[None] | None = None
-        try:
-            for service in self._loops:
-                if self._is_draining:  # told to stop while it started
-                    return
-                await service.start()
-                await service.first_pass(give_up_at - self._loop.time())
-                if service is self._picker:
-                    if found := self._active.tasks():
-                        await asyncio.wait(found, timeout=HEAD_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                    warming = self._loop.create_task(self._store.warm())
-                    await asyncio.wait([warming], timeout=max(0.0, give_up_at - self._loop.time()))
-        finally:
-            if warming is not None:
-                await self._end_warming(warming)
-
-    async def _end_warming(self, warming: asyncio.Task[None]) -> None:
-        warming.cancel()
-        await asyncio.wait([warming])  # not `await warming`: a cancel of this start would look like its own
-        if not warming.cancelled() and (error := warming.exception()) is not None:
-            log.warning("the connections of %s could not be warmed, its first calls are slower: %s", self.id, error)
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Leave in good order. `drain_seconds=0` cancels what is at work at once."""

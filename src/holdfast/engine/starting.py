@@ -1,0 +1,51 @@
+"""How a worker's loops begin."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from holdfast.engine.active import ActiveClaims
+from holdfast.engine.picker import Picker
+from holdfast.engine.service import Service
+from holdfast.store.base import Store
+
+log = logging.getLogger("holdfast.engine")
+
+BEGIN_SECONDS = 0.5  # for the first passes of the loops
+HEAD_START_SECONDS = 0.05  # for the first of what was picked, before connections are warmed and the other loops begin
+
+
+async def begin_loops(
+    loops: Sequence[Service], store: Store, active: ActiveClaims, is_leaving: Callable[[], bool]
+) -> None:
+    """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
+
+    What the picker finds has a head start, and that connection to itself; more are opened and warmed after it. Whoever
+    takes long is not waited for.
+    """
+    now = asyncio.get_running_loop().time
+    give_up_at = now() + BEGIN_SECONDS
+    warming: asyncio.Task[None] | None = None
+    try:
+        for service in loops:
+            if is_leaving():  # told to stop while it started
+                return
+            await service.start()
+            await service.first_pass(give_up_at - now())
+            if isinstance(service, Picker):
+                if found := active.tasks():
+                    await asyncio.wait(found, timeout=HEAD_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                warming = asyncio.create_task(store.warm())
+                await asyncio.wait([warming], timeout=max(0.0, give_up_at - now()))
+    finally:
+        if warming is not None:
+            await _end_warming(warming, store)
+
+
+async def _end_warming(warming: asyncio.Task[None], store: Store) -> None:
+    warming.cancel()
+    await asyncio.wait([warming])  # not `await warming`: a cancel of this start would look like its own
+    if not warming.cancelled() and (error := warming.exception()) is not None:
+        log.warning("the connections to %s could not be warmed, first calls are slower: %s", store.url, error)
