@@ -6,13 +6,13 @@ Workers write it when they start. `NamedStarter` reads it: from a name and plain
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.core.codec import Codec, codec_for, fingerprint
-from holdfast.core.durations import seconds
 from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.core.identity import PromiseId
 from holdfast.models.batch.definition import KIND as BATCH
 from holdfast.models.batch.definition import BatchRegistry
 from holdfast.models.connection import Connection
@@ -20,8 +20,8 @@ from holdfast.models.flow.flow import KIND as FLOW
 from holdfast.models.handle import Handle
 from holdfast.models.machine.definition import KIND as MACHINE
 from holdfast.models.machine.registry import MachineRegistry
-from holdfast.models.options import Options, unique_columns
-from holdfast.models.starting import Starting
+from holdfast.models.options import Options
+from holdfast.models.starting import Starting, new_row
 from holdfast.models.workflow.definition import KIND as WORKFLOW
 from holdfast.models.workflow.definition import FunctionRegistry
 from holdfast.models.workflow.task import KIND as TASK
@@ -73,9 +73,6 @@ def definitions_of(machines: MachineRegistry, functions: FunctionRegistry, batch
 class NamedStarter(Starting):
     """Starts what it knows by name alone; the input is plain data."""
 
-    def __init__(self, connection: Connection, name: str, options: Options) -> None:
-        super().__init__(connection, name, options)
-
     async def start(self, value: Any) -> Handle[Any]:
         return await self._start_one(await self.row(value))
 
@@ -86,7 +83,7 @@ class NamedStarter(Starting):
     async def row(self, value: Any) -> NewExecution:
         promise, key = self._promise_for(value)
         definition = await find_definition(self._connection, self._name)
-        return named_row(definition, promise.to_bytes(), value, self._options, key, self._connection.payload_limit)
+        return named_row(definition, promise, value, self._options, key, self._connection.payload_limit)
 
     async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
         """As data it may be: code writes 3.0 for a float, where plain JSON has 3. Of a machine no input is kept."""
@@ -108,33 +105,26 @@ async def find_definition(connection: Connection, name: str) -> Definition:
     return max(found, key=lambda definition: definition.version)
 
 
+class _Known(NamedTuple):
+    """A definition without its code, as `Declared`."""
+
+    name: str
+    version: int
+    handler: int
+    queue: str
+    priority: int
+    digest: str | None = None
+
+
 def named_row(
-    definition: Definition, promise: bytes, value: Any, options: Options, key: str | None, limit: int
+    definition: Definition, promise: PromiseId, value: Any, options: Options, key: str | None, limit: int
 ) -> NewExecution:
     text = _input(definition, value, limit)
     state = text if definition.kind != TASK else msgspec.json.encode({"input": msgspec.Raw(text.encode())}).decode()
-    unique_key, unique_scope = (None, ()) if options.unique is None else unique_columns(options.unique, value)
-    return NewExecution(
-        promise=promise,
-        kind=definition.kind,
-        name=definition.name,
-        version=definition.version,
-        handler=handler_of(definition.kind, definition.name, definition.version),
-        step=definition.step,
-        state=state,
-        input_hash=fingerprint(text),
-        queue=options.queue or definition.queue,
-        priority=definition.priority if options.priority is None else options.priority,
-        partition_key=options.partition_key,
-        delay=seconds(options.delay, name="delay"),
-        at=options.at,
-        unique_key=unique_key,
-        unique_scope=unique_scope,
-        attributes=options.encoded_attributes(),
-        idempotency_key=key,
-        cleans_up=definition.kind in (WORKFLOW, BATCH, FLOW),
-        deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
-    )
+    kind, name, version = definition.kind, definition.name, definition.version
+    known = _Known(name, version, handler_of(kind, name, version), definition.queue, definition.priority)
+    mark, step, cleans_up = fingerprint(text), definition.step, kind in (WORKFLOW, BATCH, FLOW)
+    return new_row(known, kind, promise, state, mark, options, key, value=value, step=step, cleans_up=cleans_up)
 
 
 def _input(definition: Definition, value: Any, limit: int) -> str:

@@ -310,7 +310,7 @@ class Scheduler(Service):
         key = f"{name}@{tick.astimezone(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
         options = Options(queue=spec.queue, attributes={"schedule": name})
         value = codec_for(Any).decode(bytes(spec.input))
-        promise = PromiseId.of(spec.definition, key).to_bytes()
+        promise = PromiseId.of(spec.definition, key)
         return named_row(definition, promise, value, options, key, self._connection.payload_limit)
 
     async def _is_running(self, promise: bytes | None) -> bool:

@@ -4,17 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
+from holdfast.core.durations import seconds
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
 from holdfast.core.identity import PromiseId
 from holdfast.models.connection import Connection
 from holdfast.models.fresh_ids import fresh_id
 from holdfast.models.handle import Collision, Handle, new_signal
-from holdfast.models.options import Options
+from holdfast.models.options import Options, unique_columns
 from holdfast.store.values import Delivery, Inserted, NewExecution
 
 UNIQUE, INPUT = "unique", "input"
+
+
+class Declared(Protocol):
+    """A definition, as far as its rows name it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def handler(self) -> int: ...
+
+    @property
+    def queue(self) -> str | None: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
+    def digest(self) -> str | None: ...
+
+
+def new_row(
+    definition: Declared,
+    kind: str,
+    promise: PromiseId,
+    state: str,
+    input_hash: str,
+    options: Options,
+    key: str | None,
+    *,
+    value: object,
+    step: str = "",
+    reports: bool = False,
+    cleans_up: bool = False,
+) -> NewExecution:
+    """The row of what is to be started, as a root or as a child. `value` is what a unique key is made of."""
+    unique_key, unique_scope = (None, ()) if options.unique is None else unique_columns(options.unique, value)
+    return NewExecution(
+        promise=promise.to_bytes(),
+        kind=kind,
+        name=definition.name,
+        version=definition.version,
+        handler=definition.handler,
+        step=step,
+        state=state,
+        input_hash=input_hash,
+        queue=options.queue or definition.queue or "default",
+        priority=definition.priority if options.priority is None else options.priority,
+        partition_key=options.partition_key,
+        delay=seconds(options.delay, name="delay"),
+        at=options.at,
+        unique_key=unique_key,
+        unique_scope=unique_scope,
+        digest=definition.digest,
+        attributes=options.encoded_attributes(),
+        idempotency_key=key,
+        reports=reports,
+        cleans_up=cleans_up,
+        deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
+    )
 
 
 class Starting:

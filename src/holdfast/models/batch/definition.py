@@ -23,12 +23,12 @@ from holdfast.core.sequence.columns import MAX_LEASE_MS
 from holdfast.core.sequence.states import MAX_ATTEMPTS
 from holdfast.models.batch.spec import CHUNK_ITEMS, WINDOW_BYTES, WINDOW_ITEMS
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
+from holdfast.models.starting import new_row
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
-from holdfast.models.workflow.start import function_row
 from holdfast.store.base import handler_of
 from holdfast.store.values import NewExecution
 
@@ -206,8 +206,8 @@ class Batch(Generic[T, R]):
         self, promise: PromiseId, text: str, options: Options, key: str | None, *, mark: str | None = None
     ) -> NewExecution:
         """`mark` stands for the input where the row does not hold it: another one under the same key is a conflict."""
-        row = function_row(self, KIND, promise, text, fingerprint(mark or text), options, key, value=text)
-        return msgspec.structs.replace(row, cleans_up=True)
+        mark = fingerprint(mark or text)
+        return new_row(self, KIND, promise, text, mark, options, key, value=text, cleans_up=True)
 
     def first_state(self, text: str) -> str:
         return text

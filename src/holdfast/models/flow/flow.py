@@ -26,12 +26,12 @@ from holdfast.models.flow.graph import Graph, Node
 from holdfast.models.flow.making import ActivitySettings, check_condition, make_node
 from holdfast.models.handle import SIGNAL_NAME_MAX_CHARS, Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
+from holdfast.models.starting import new_row
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
-from holdfast.models.workflow.start import function_row
 from holdfast.store.base import handler_of
 from holdfast.store.flows import FLOW
 from holdfast.store.values import NewExecution
@@ -379,8 +379,8 @@ class Flow:
             raise InvalidArgumentError(
                 f"{self.name} is a flow, whose activities run side by side: it takes no partition_key"
             )
-        row = function_row(self, KIND, promise, text, fingerprint(text), options, key, value=text)
-        return msgspec.structs.replace(row, cleans_up=True)
+        mark = fingerprint(text)
+        return new_row(self, KIND, promise, text, mark, options, key, value=text, cleans_up=True)
 
     def first_state(self, text: str) -> str:
         return text

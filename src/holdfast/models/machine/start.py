@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, Generic, TypeVar, Unpack
 
 from holdfast.core.codec import codec_for, fingerprint
-from holdfast.core.durations import seconds
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.machine.definition import KIND, MachineDefinition
-from holdfast.models.options import Options, StartOptions, unique_columns
-from holdfast.models.starting import Starting
+from holdfast.models.options import Options, StartOptions
+from holdfast.models.starting import Starting, new_row
 from holdfast.models.workflow.callee import CallSettings, refuse_names, session_of_call
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
@@ -106,26 +105,7 @@ def machine_row(
 ) -> NewExecution:
     """The row of a machine that is to be started, as a root or as a child."""
     text = definition.codec.encode(state, max_bytes=payload_limit)
-    unique_key, unique_scope = (None, ()) if options.unique is None else unique_columns(options.unique, state)
-    return NewExecution(
-        promise=promise.to_bytes(),
-        kind=KIND,
-        name=definition.name,
-        version=definition.version,
-        handler=definition.handler,
-        step=step or definition.initial,
-        state=text,
-        input_hash=fingerprint(text),
-        queue=options.queue or definition.queue,
-        priority=definition.priority if options.priority is None else options.priority,
-        partition_key=options.partition_key,
-        delay=seconds(options.delay, name="delay"),
-        at=options.at,
-        unique_key=unique_key,
-        unique_scope=unique_scope,
-        digest=definition.digest,
-        attributes=options.encoded_attributes(),
-        idempotency_key=key,
-        deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
-        reports=reports,
+    step = step or definition.initial
+    return new_row(
+        definition, KIND, promise, text, fingerprint(text), options, key, value=state, step=step, reports=reports
     )

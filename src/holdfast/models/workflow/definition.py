@@ -17,6 +17,7 @@ from holdfast.core.journal.quick import CallText
 from holdfast.models.code import feed_code
 from holdfast.models.handle import Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
+from holdfast.models.starting import new_row
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.control_flow import CURRENT
@@ -24,7 +25,7 @@ from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.lint import Lint, lint_body
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
-from holdfast.models.workflow.start import FunctionStarter, function_row
+from holdfast.models.workflow.start import FunctionStarter
 from holdfast.models.workflow.task import Task
 from holdfast.store.base import handler_of
 from holdfast.store.values import NewExecution
@@ -119,8 +120,8 @@ class Workflow(Generic[P, R]):
         raise exception_of(result.error, self.raises, self.name)
 
     def row(self, promise: PromiseId, text: str, options: Options, key: str | None) -> NewExecution:
-        row = function_row(self, KIND, promise, text, fingerprint(text), options, key, value=text)
-        return msgspec.structs.replace(row, cleans_up=True)
+        mark = fingerprint(text)
+        return new_row(self, KIND, promise, text, mark, options, key, value=text, cleans_up=True)
 
     def first_state(self, text: str) -> str:
         return text

@@ -2,7 +2,6 @@
 
 - `FunctionStarter`: what `.options(...)` gives; `start` from outside, a call in a workflow's body.
 - `CallWithOptions`: such a call, as the body's session sees it.
-- `function_row`: the row.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core.codec import fingerprint
-from holdfast.core.durations import seconds
 from holdfast.core.errors import HoldfastError
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import InvokeKind, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.models.connection import Connection
 from holdfast.models.handle import Collision, Handle
-from holdfast.models.options import Options, StartOptions, unique_columns
-from holdfast.models.starting import Starting
+from holdfast.models.options import Options, StartOptions
+from holdfast.models.starting import Declared, Starting
 from holdfast.models.workflow.callee import CallSettings, refuse_names, session_of_call
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
@@ -34,26 +32,8 @@ R = TypeVar("R", covariant=True)
 _ANY: Final = PromiseId.of("any", "any")
 
 
-class Startable(Protocol):
+class Startable(Declared, Protocol):
     """A task or a workflow, to its starter."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
-
-    @property
-    def handler(self) -> int: ...
-
-    @property
-    def queue(self) -> str | None: ...
-
-    @property
-    def priority(self) -> int: ...
-
-    @property
-    def digest(self) -> str: ...
 
     @property
     def signature(self) -> Signature: ...
@@ -178,39 +158,3 @@ class FunctionStarter(Starting, Generic[P, R]):
         if self._options.key is None and self._options.unique is None:
             self._model = row
         return row
-
-
-def function_row(
-    definition: Startable,
-    kind: str,
-    promise: PromiseId,
-    state: str,
-    input_hash: str,
-    options: Options,
-    key: str | None,
-    *,
-    value: object,
-) -> NewExecution:
-    """The row of a function that is to be started, as a root or as a child."""
-    unique_key, unique_scope = (None, ()) if options.unique is None else unique_columns(options.unique, value)
-    return NewExecution(
-        promise=promise.to_bytes(),
-        kind=kind,
-        name=definition.name,
-        version=definition.version,
-        handler=definition.handler,
-        step="",
-        state=state,
-        input_hash=input_hash,
-        queue=options.queue or definition.queue or "default",
-        priority=definition.priority if options.priority is None else options.priority,
-        partition_key=options.partition_key,
-        delay=seconds(options.delay, name="delay"),
-        at=options.at,
-        unique_key=unique_key,
-        unique_scope=unique_scope,
-        digest=definition.digest,
-        attributes=options.encoded_attributes(),
-        idempotency_key=key,
-        deadline=None if options.deadline is None else seconds(options.deadline, name="deadline"),
-    )

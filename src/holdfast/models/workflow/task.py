@@ -23,13 +23,14 @@ from holdfast.core.status import Status
 from holdfast.engine.threads import contain
 from holdfast.models.handle import Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
+from holdfast.models.starting import new_row
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.current import CURRENT_CALL, CurrentElsewhere, Facts
 from holdfast.models.workflow.failures import exception_of
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
-from holdfast.models.workflow.start import FunctionStarter, function_row
+from holdfast.models.workflow.start import FunctionStarter
 from holdfast.store.base import handler_of
 from holdfast.store.effects import AdvanceExecution
 from holdfast.store.values import NewExecution
@@ -178,7 +179,7 @@ class Task(Generic[P, R]):
         raise exception_of(result.error, self.raises, self.name)
 
     def row(self, promise: PromiseId, text: str, options: Options, key: str | None) -> NewExecution:
-        return function_row(self, KIND, promise, self.first_state(text), fingerprint(text), options, key, value=text)
+        return new_row(self, KIND, promise, self.first_state(text), fingerprint(text), options, key, value=text)
 
     def first_state(self, text: str) -> str:
         return msgspec.json.encode(TaskState(Raw(text.encode()))).decode()

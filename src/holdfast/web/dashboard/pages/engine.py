@@ -10,7 +10,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.views import dead_letters as dead
-from holdfast.views import reading, shapes
+from holdfast.views import ledger_shapes, reading
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
@@ -62,7 +62,7 @@ async def queues(page: Page) -> Response:
 
 async def schedules(page: Page) -> Response:
     listed = by_name(page, await page.store.schedules())
-    lines = [shapes.schedule(found) for found in listed.items]
+    lines = [ledger_shapes.schedule(found) for found in listed.items]
     return page.render("schedules.html", here="/schedules", title="Schedules", listed=listed, schedules=lines)
 
 
