@@ -19,7 +19,6 @@ from holdfast.core.status import Status
 from holdfast.models.handle import Handle
 
 wait_option = click.option("--wait", is_flag=True, help="Wait until it has ended, and show its result.")
-_BAD = (Status.FAILED, Status.CANCELLED, Status.STRANDED)
 timeout_option = click.option("--timeout", metavar="TIME", help="With --wait: how long; then exit with 1.")
 
 

@@ -432,6 +432,3 @@ class Retention(Struct, frozen=True, kw_only=True):
 
 def attributes_json(attributes: Mapping[str, str | int | float | bool]) -> str:
     return encode_json(attributes).decode()
-
-
-Counts = Mapping[Status, int]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from holdfast.core.errors import JournalDamagedError, JournalRefusedError
-from holdfast.core.journal.book import NONE, SETTLED, SUBMITTED, Book
+from holdfast.core.journal.book import NONE, SETTLED, Book
 from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import Event
 from holdfast.core.journal.fold import is_satisfied
@@ -101,11 +101,6 @@ class Journal(Book):
         """Whether a call completed, a timer fired or a signal was received under this id."""
         index = self.find(promise_id)
         return index >= 0 and bool(self.flags[index] & SETTLED)
-
-    def is_submitted(self, promise_id: str) -> bool:
-        """Whether a join set has this call as a member."""
-        index = self.find(promise_id)
-        return index >= 0 and bool(self.flags[index] & SUBMITTED)
 
     def last_delivery_id(self, signal_name: str) -> int:
         """The id of the last delivery of this name, 0 before the first; the next one is greater."""
