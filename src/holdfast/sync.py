@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import (
@@ -206,6 +207,28 @@ class SyncBatchRun(Generic[ResultT]):
         return self._app.run(self.batch_run.close_intake())
 
 
+class _Call(Generic[T]):
+    """Work that its caller may leave at any moment, also while it is handed over to the loop."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._is_left = False
+
+    async def carry_out(self) -> T:
+        self._task = asyncio.current_task()
+        if self._is_left:
+            self._work.close()
+            raise asyncio.CancelledError
+        return await self._work
+
+    def leave(self) -> None:
+        """On the loop: nobody waits for it any more."""
+        self._is_left = True
+        if self._task is not None:
+            self._task.cancel()
+
+
 class SyncApp:
     """An event loop in a thread of its own; `run` blocks until a coroutine on it is done."""
 
@@ -249,14 +272,17 @@ class SyncApp:
         if self.is_closed:
             work.close()
             raise ConfigurationError("the app was closed; use `app.sync` again to open it anew")
-        with asking():
-            running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _Call(work)
         try:
+            with asking():
+                running = asyncio.run_coroutine_threadsafe(call.carry_out(), self._loop)
             return running.result()
         except concurrent.futures.CancelledError:
             raise ClosedError("the app was closed during this call; use `app.sync` again to open it anew") from None
-        finally:
-            running.cancel()  # if this call was interrupted: nobody waits for it any more
+        except BaseException:  # of the call, which has ended then; or of a signal's handler, here
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(call.leave)
+            raise
 
     @overload
     def start(

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, assert_type
@@ -189,6 +190,40 @@ def test_a_call_that_was_interrupted_is_waited_for_by_nobody(tmp_path: Path) -> 
         app.sync.run(wait())
     assert ended.wait(10)
     app.sync.close()
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_call_that_was_interrupted_while_it_was_handed_over_is_waited_for_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    app = App("orders", store=str(tmp_path / "l.db"))
+    begun, ended = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    def interrupted(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+        if has_begun:
+            hand_over(work, loop)
+            assert begun.wait(10)
+        else:  # behind what is scheduled in this turn of the loop, the call begins in the next one
+            loop.call_soon_threadsafe(lambda: [loop.call_soon(hand_over, work, loop), ended.set()])
+        raise KeyboardInterrupt
+
+    sync = app.sync
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sync.run(wait())
+    assert ended.wait(10)
+    sync.close()
+    assert begun.is_set() == has_begun
 
 
 def test_a_process_that_was_forked_has_a_loop_of_its_own(backend: str, postgres_url: str, tmp_path: Path) -> None:
