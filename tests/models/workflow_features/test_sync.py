@@ -213,7 +213,8 @@ def test_a_call_that_was_interrupted_while_it_was_handed_over_is_waited_for_by_n
             hand_over(work, loop)
             assert begun.wait(10)
         else:  # behind what is scheduled in this turn of the loop, the call begins in the next one
-            loop.call_soon_threadsafe(lambda: [loop.call_soon(hand_over, work, loop), ended.set()])
+            loop.call_soon_threadsafe(loop.call_soon, hand_over, work, loop)
+            loop.call_soon_threadsafe(ended.set)
         raise KeyboardInterrupt
 
     sync = app.sync
