@@ -130,6 +130,9 @@ async def test_a_stopped_notifier_closes_its_ear(stores: Stores) -> None:
     await listening.notifier.run_once()
     await listening.notifier.stop()
     await stores.store.insert([row("a")])
+    late_look = listening.notifier._late_look
+    assert late_look is not None
+    assert late_look.cancelled()
     await asyncio.sleep(0)
     assert listening.heard == 1
 

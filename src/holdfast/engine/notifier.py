@@ -25,6 +25,7 @@ class Notifier(Service):
         self._on_work = on_work
         self._ear: Ear | None = None
         self._armed_at = float("-inf")
+        self._late_look: asyncio.TimerHandle | None = None
         self._is_idle = False
 
     def idle(self) -> None:
@@ -43,11 +44,13 @@ class Notifier(Service):
             self._armed_at = self._now()
             self._on_work()
             if not was_armed:
-                asyncio.get_running_loop().call_later(LATE_LOOK_SECONDS, self._on_work)
+                self._late_look = asyncio.get_running_loop().call_later(LATE_LOOK_SECONDS, self._on_work)
             return ARMED_SECONDS / 2  # still idle then: say so again, however long the poll
         return None
 
     async def stop(self) -> None:
+        if self._late_look is not None:
+            self._late_look.cancel()
         await super().stop()
         ear, self._ear = self._ear, None
         if ear is not None:
