@@ -223,6 +223,25 @@ async def test_a_fenced_commit_drops_out_alone(desk: Desk) -> None:
     assert stale.revision == 0
 
 
+async def test_whoever_waits_hears_of_a_commit_whatever_becomes_of_taking_note_of_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else its run waits for ever in a worker that is alive."""
+    first, second = await desk.claims(2)
+    released = desk.committer._on_released
+
+    def fail_once(claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
+        released(claim, advance, receipt)
+        if claim is first:
+            raise RuntimeError("no such gauge")
+
+    monkeypatch.setattr(desk.committer, "_on_released", fail_once)
+    receipts = await asyncio.gather(*(desk.committer.commit(claim, (done(),)) for claim in (first, second)))
+    assert [receipt.applied for receipt in receipts] == [True, True]
+    assert [claim for claim, *_ in desk.released] == [first, second]
+    assert "no such gauge" in caplog.text
+
+
 async def test_a_commit_whose_lease_is_known_to_be_lost_is_not_even_sent(desk: Desk) -> None:
     lost, alive = await desk.claims(2)
     desk.active.remove(lost)

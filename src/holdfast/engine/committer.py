@@ -230,10 +230,13 @@ class Committer:
                 advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]  # see `Commit`
                 receipt.at_us = at_us
                 claim.went_on(advance.step, receipt)
-                if observer is not None:
-                    observer.advanced(claim, advance, receipt)
-                if receipt.status is not _EXECUTING:
-                    self._on_released(claim, advance, receipt)
+                try:
+                    if observer is not None:
+                        observer.advanced(claim, advance, receipt)
+                    if receipt.status is not _EXECUTING:
+                        self._on_released(claim, advance, receipt)
+                except Exception:  # whoever waits for the commit must hear of it whatever becomes of this
+                    log.exception("a commit holds, and taking note of it failed; this is a bug")
             else:
                 self._on_fenced(claim)
             (answers if isinstance(reply, asyncio.Future) else last).append((reply, receipt))
