@@ -19,7 +19,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, cast
+from typing import Any, cast, get_origin
 from uuid import UUID
 
 import msgspec
@@ -146,10 +146,11 @@ def _told(info: mi.Type) -> str:
         if name == "fields":
             facts.append([(field.encode_name, field.required) for field in value])
         elif name == "cls":
-            members = [repr(one.value) for one in value] if issubclass(value, Enum) else []
-            facts.append([value.__qualname__, *members])
+            cls = get_origin(value) or value  # of a generic one; what it is of is told by its fields
+            members = [repr(one.value) for one in cls] if issubclass(cls, Enum) else []
+            facts.append([cls.__qualname__, *members])
             with contextlib.suppress(Exception):  # not every model has one
-                facts.append(ENCODER.encode(value.model_json_schema()))
+                facts.append(ENCODER.encode(cls.model_json_schema()))
         elif name == "values" or isinstance(value, str | int | float):
             facts.append((name, value))
     return repr(facts)

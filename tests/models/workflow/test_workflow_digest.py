@@ -9,13 +9,15 @@ import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from holdfast import App, Context, Done, Machine, MachineContext, Outcome, step
 from holdfast.core.codec_hooks import shape_of
 from holdfast.models.workflow.definition import code_digest
+
+ItemT = TypeVar("ItemT")
 
 
 async def choose(ctx: Context, city: str) -> bool:
@@ -105,3 +107,30 @@ def test_constants_and_nested_functions_count() -> None:
 
     assert len({code_digest(function) for function in made(1)}) == 3
     assert [*map(code_digest, made(1))] == [*map(code_digest, made(2))]  # what it closes over is no code
+
+
+class Paged(msgspec.Struct, Generic[ItemT]):
+    items: list[ItemT]
+    following: Paged[ItemT] | None = None
+
+
+def test_what_a_generic_type_is_of_counts() -> None:
+    numbers, texts = shape_of(Paged[int]), shape_of(Paged[str])
+    assert numbers != texts
+    assert shape_of(Paged[int]) == numbers
+
+
+def test_generic_types_are_read_wherever_one_may_stand() -> None:
+    app = App("generic", store="unused.db")
+
+    @app.workflow
+    async def turn(ctx: Context, page: Paged[int]) -> Paged[str]:
+        return Paged([str(item) for item in page.items])
+
+    @app.machine
+    class Turn(Machine[Paged[int]]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[Paged[int]]) -> Outcome:
+            return Done(ctx.state)
+
+    assert app._release()
