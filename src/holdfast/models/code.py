@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
+
+
+def code_digest(function: Callable[..., Any], shape: bytes = b"") -> str:
+    """Of its code, with what decorators wrap; and of what it reads: code whose types alone are mended tries what was
+    stranded because they did not fit."""
+    digest = hashlib.sha256(shape)
+    wrapped: Any = function
+    while wrapped is not None:
+        if hasattr(wrapped, "__code__"):
+            feed_code(digest, wrapped.__code__)
+        wrapped = getattr(wrapped, "__wrapped__", None)
+    return digest.hexdigest()[:16]
 
 
 def feed_code(digest: Any, code: CodeType) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import pytest
 
 from holdfast import App, Context, Done, Machine, MachineContext, Outcome, step
 from holdfast.core.codec_hooks import shape_of
-from holdfast.models.workflow.definition import code_digest
+from holdfast.models.code import code_digest
 
 ItemT = TypeVar("ItemT")
 
@@ -134,3 +135,28 @@ def test_generic_types_are_read_wherever_one_may_stand() -> None:
             return Done(ctx.state)
 
     assert app._release()
+
+
+def release_with(kind: str, annotation: type, unit: str) -> str:
+    app = App("weights", store="unused.db")
+
+    async def grams(item: Any) -> str:
+        return f"{item} g"
+
+    async def tons(item: Any) -> str:
+        return f"{item} t"
+
+    function = grams if unit == "g" else tons
+    function.__annotations__["item"] = annotation
+    if kind == "task":
+        app.task(name="weigh")(function)
+    else:
+        app.batch(name="weigh")(function)
+    return app._release()
+
+
+@pytest.mark.parametrize("kind", ["task", "batch"])
+def test_what_it_reads_and_its_constants_make_another_release(kind: str) -> None:
+    one = release_with(kind, int, "g")
+    assert one == release_with(kind, int, "g")
+    assert len({one, release_with(kind, str, "g"), release_with(kind, int, "t")}) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from os import PathLike
@@ -22,6 +21,7 @@ from holdfast.core.sequence import FailClass, RetryGuard
 from holdfast.core.sequence.columns import MAX_LEASE_MS
 from holdfast.core.sequence.states import MAX_ATTEMPTS
 from holdfast.models.batch.spec import CHUNK_ITEMS, WINDOW_BYTES, WINDOW_ITEMS
+from holdfast.models.code import code_digest
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.starting import new_row
 from holdfast.models.workflow.callee import CallSettings
@@ -133,8 +133,7 @@ class Batch(Generic[T, R]):
         self.keeps_results = results
         self.handler = handler_of(KIND, self.name, self.version)
         self.chunk_handler = handler_of(CHUNK_KIND, self.name, self.version)
-        code = getattr(function, "__code__", None)
-        self.digest = hashlib.sha256(code.co_code if code is not None else b"").hexdigest()[:16]
+        self.digest = code_digest(function, self.signature.shape)
         self.payload_limit = payload_limit
         self._make_starter = make_starter
         self.settings = CallSettings(queue=self.queue).text()

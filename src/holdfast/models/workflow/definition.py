@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack
@@ -14,7 +13,7 @@ from holdfast.core.errors import CallNotAllowedError, ConfigurationError, Defini
 from holdfast.core.identity import PromiseId, check_name
 from holdfast.core.journal.events import InvokeKind, Ok, Result
 from holdfast.core.journal.quick import CallText
-from holdfast.models.code import feed_code
+from holdfast.models.code import code_digest
 from holdfast.models.handle import Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.starting import new_row
@@ -173,15 +172,3 @@ class FunctionRegistry:
     def _refuse_twin(self, found: object, name: str) -> None:
         if found is not None:
             raise DefinitionError(f"{name} is declared twice; give one of them another name or version")
-
-
-def code_digest(function: Callable[..., Any], shape: bytes = b"") -> str:
-    """Of bytecode and constants, nested functions and what decorators wrap included (ruling B6); and of what it reads:
-    code whose types alone are mended tries what was stranded because they did not fit."""
-    digest = hashlib.sha256(shape)
-    wrapped: Any = function
-    while wrapped is not None:
-        if hasattr(wrapped, "__code__"):
-            feed_code(digest, wrapped.__code__)
-        wrapped = getattr(wrapped, "__wrapped__", None)
-    return digest.hexdigest()[:16]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,6 +20,7 @@ from holdfast.core.journal.quick import CallText
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.status import Status
 from holdfast.engine.threads import contain
+from holdfast.models.code import code_digest
 from holdfast.models.handle import Handle, uncollided
 from holdfast.models.options import Options, StartOptions, check_priority, check_queue
 from holdfast.models.starting import new_row
@@ -107,7 +107,7 @@ class Task(Generic[P, R]):
         self.priority = check_priority(priority)
         self.version = 1
         self.handler = handler_of(KIND, self.name, 1)
-        self.digest = _digest(function, self.signature.shape)
+        self.digest = code_digest(function, self.signature.shape)
         self.payload_limit = payload_limit
         self._make_starter = make_starter
         self.settings = CallSettings(max_attempts=self.retry.max_attempts, queue=self.queue, effects=effects).text()
@@ -202,9 +202,3 @@ def call_by_name(facts: Facts, module: str, qualname: str, text: str) -> str:
     CURRENT_CALL.set(CurrentElsewhere(facts))  # each call of a process sets its own
     value = contain(task.call, *task.signature.decode(text))
     return task.signature.result.encode(value, max_bytes=task.payload_limit)
-
-
-def _digest(function: Callable[..., Any], shape: bytes) -> str:
-    """Of its code and of what it reads, as a workflow's."""
-    code = getattr(function, "__code__", None)
-    return hashlib.sha256((code.co_code if code is not None else b"") + shape).hexdigest()[:16]
