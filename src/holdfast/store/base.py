@@ -401,6 +401,6 @@ class Store(FlowLedger, Watching, Protocol):
     async def open_ear(self, hear: Callable[[Topic], None]) -> Ear:
         """Call `hear` on this loop for commits of this process and, while armed, of others.
 
-        After a lost connection, or one that cannot be had yet, it subscribes again and calls `hear` for both topics:
+        After a lost connection, or one that cannot be had yet, it subscribes again and calls `hear` for every topic:
         something may be missed.
         """

@@ -1,6 +1,6 @@
 """Being woken: one LISTEN connection an ear, and a row in `listeners` that says it is idle.
 
-A lost connection is made again with growing pauses; then everything may have been missed, so both topics are heard.
+A lost connection is made again with growing pauses; then everything may have been missed, so every topic is heard.
 Where a pooler in transaction mode is in between, LISTEN needs a way past it (`listen_url`).
 """
 
