@@ -11,10 +11,8 @@ import asyncio
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import Status
-from holdfast.engine.waiting import Waiting, closed_while
-from holdfast.store.base import Store
+from holdfast.engine.waiting import Waiting
 from holdfast.store.values import Shown, Topic
 
 _values = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -42,14 +40,9 @@ class Wanted(Struct, frozen=True, eq=False):
         return self.future.done()
 
 
-class Publications(Waiting):
+class Publications(Waiting[Wanted]):
     name = "publications"
     topics = (Topic.PUBLISHED, Topic.ENDED)
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self._waiters: dict[bytes, list[Wanted]] = {}
-        self._followed: dict[bytes, bytes] = {}  # by what is waited for: the run that it is now
 
     async def wait(self, promise: bytes, name: str, seen: str | None = None) -> Publication:
         """Until a value of this name is shown, other than `seen`, or never will be."""
@@ -69,19 +62,6 @@ class Publications(Waiting):
             if shown is None or shown.successor is None:
                 return None if shown is None else _found(shown, name, seen)
             promise = shown.successor
-
-    async def run_once(self) -> float | None:
-        if not self._waiters:
-            return None
-        try:
-            return await self._ask()
-        except ConfigurationError as error:  # no later pass would do better: who waits is told, and may ask again
-            refused = list(self._waiters.values())
-            self._waiters.clear()
-            self._followed.clear()
-            for waiters in refused:
-                _fail(waiters, error)
-            return None
 
     async def _ask(self) -> float | None:
         await self._listen()
@@ -111,6 +91,9 @@ class Publications(Waiting):
             self._waiters.pop(promise, None)
             self._followed.pop(promise, None)
 
+    def _future_of(self, waiter: Wanted) -> asyncio.Future[Publication]:
+        return waiter.future
+
     def _ask_all(self) -> None:
         self.wake()
 
@@ -122,11 +105,6 @@ class Publications(Waiting):
         elif topic is Topic.ENDED:
             self._put_off()  # ends are many, and few of them are of what is waited for
 
-    async def stop(self) -> None:
-        await super().stop()
-        for promise, waiters in self._waiters.items():
-            _fail(waiters, closed_while(promise))
-
 
 def _found(shown: Shown, name: str, seen: str | None) -> Publication | None:
     raw = _values(shown.published).get(name) if shown.published is not None else None
@@ -136,9 +114,3 @@ def _found(shown: Shown, name: str, seen: str | None) -> Publication | None:
     status = shown.status
     is_over = status is None or status.is_terminal or status is Status.STRANDED
     return Publication(None, status) if is_over else None
-
-
-def _fail(waiters: list[Wanted], error: Exception) -> None:
-    for wanted in waiters:
-        if not wanted.future.done():
-            wanted.future.set_exception(error)

@@ -12,12 +12,13 @@ import asyncio
 from collections.abc import Sequence
 from itertools import islice
 from time import monotonic
+from typing import Any
 
 from msgspec import Struct
 
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import Status
-from holdfast.engine.waiting import Waiting, closed_while
+from holdfast.engine.waiting import Waiting
 from holdfast.store.base import Store
 from holdfast.store.values import EndOf, Topic
 
@@ -56,17 +57,15 @@ class Crowd:
             self.future.set_result(None)
 
 
-class Results(Waiting):
+class Results(Waiting["asyncio.Future[Ending] | Crowd"]):
     name = "results"
     topics = (Topic.ENDED,)
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._waiters: dict[bytes, list[asyncio.Future[Ending] | Crowd]] = {}
-        self._new: dict[bytes, None] = {}  # of these, the ones that were never asked for
+        self._new: dict[bytes, None] = {}  # what was never asked for
         self._turn = CROWD_HEAD  # the place in a crowd up to which was asked
         self._turns_left = 0  # until each of a crowd has been asked for, after a hint or a poll
-        self._followed: dict[bytes, bytes] = {}  # by what is waited for: the run that it is now
         self._told_at = float("-inf")  # by a worker of this process
 
     async def wait(self, promise: bytes) -> Ending:
@@ -139,15 +138,6 @@ class Results(Waiting):
             # A failed run may have been retried; then only the ledger knows what it is now.
             self._settle(promise, Ending(status, result, error))
 
-    async def run_once(self) -> float | None:
-        if not self._waiters:
-            return None
-        try:
-            return await self._ask()
-        except ConfigurationError as error:  # no later pass would do better: who waits is told, and may ask again
-            self._refuse(error)
-            return None
-
     async def _ask(self) -> float | None:
         await self._listen()
         began = asyncio.get_running_loop().time()
@@ -209,18 +199,12 @@ class Results(Waiting):
         self._turns_left = self._turns()
         self.wake()
 
-    async def stop(self) -> None:
-        await super().stop()
-        for promise, waiters in self._waiters.items():
-            _fail(waiters, closed_while(promise))
+    def _future_of(self, waiter: asyncio.Future[Ending] | Crowd) -> asyncio.Future[Any]:
+        return waiter.future if isinstance(waiter, Crowd) else waiter
 
-    def _refuse(self, error: ConfigurationError) -> None:
-        refused = list(self._waiters.values())
-        self._waiters.clear()
+    def _give_up_all(self, error: ConfigurationError | None = None) -> None:
         self._new.clear()
-        self._followed.clear()
-        for waiters in refused:
-            _fail(waiters, error)
+        super()._give_up_all(error)
 
     def _hear(self, topic: Topic) -> None:
         if topic is not Topic.ENDED or not self._waiters:
@@ -242,10 +226,3 @@ class Results(Waiting):
 
 def _ending(end: EndOf) -> Ending:
     return Ending(end.status, end.result, end.error, end.cancel_reason if end.status is Status.CANCELLED else None)
-
-
-def _fail(waiters: Sequence[asyncio.Future[Ending] | Crowd], error: Exception) -> None:
-    for waiter in waiters:
-        future = waiter.future if isinstance(waiter, Crowd) else waiter
-        if not future.done():
-            future.set_exception(error)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from holdfast.core.errors import ClosedError
+from holdfast.core.errors import ClosedError, ConfigurationError
 from holdfast.core.identity import PromiseId
 from holdfast.engine.service import Service
 from holdfast.store.base import ARMED_SECONDS, LATE_LOOK_SECONDS, Ear, Store
@@ -22,13 +22,17 @@ LAST_POLL_SECONDS = 1.0
 PUT_OFF_SECONDS = 0.05  # for hints of which most say nothing new
 READ_SHARE = 5  # passes wait this many times as long as their reads take: many waiters never drown the store
 
+WaiterT = TypeVar("WaiterT")
 
-class Waiting(Service):
+
+class Waiting(Service, Generic[WaiterT]):
     topics: ClassVar[Sequence[Topic]]
 
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
+        self._waiters: dict[bytes, list[WaiterT]] = {}  # by what they wait for
+        self._followed: dict[bytes, bytes] = {}  # by what is waited for: the run that it is now
         self._ear: Ear | None = None
         self._armed_at = float("-inf")
         self._poll_seconds = FIRST_POLL_SECONDS
@@ -37,12 +41,38 @@ class Waiting(Service):
         self._late: asyncio.TimerHandle | None = None  # the pass for hints that were put off
 
     @abstractmethod
+    async def _ask(self) -> float | None:
+        """One pass, while somebody waits."""
+
+    @abstractmethod
+    def _future_of(self, waiter: WaiterT) -> asyncio.Future[Any]: ...
+
+    @abstractmethod
     def _hear(self, topic: Topic) -> None:
         """A hint: something of this topic was committed, by whomever."""
 
     @abstractmethod
     def _ask_all(self) -> None:
         """Ask for a pass, or as many as it takes, for everybody who waits."""
+
+    async def run_once(self) -> float | None:
+        if not self._waiters:
+            return None
+        try:
+            return await self._ask()
+        except ConfigurationError as error:  # no later pass would do better: who waits is told, and may ask again
+            self._give_up_all(error)
+            return None
+
+    def _give_up_all(self, error: ConfigurationError | None = None) -> None:
+        """Tell all who wait; None: the app is closed."""
+        given_up = list(self._waiters.items())
+        self._waiters.clear()
+        self._followed.clear()
+        for promise, waiters in given_up:
+            for future in map(self._future_of, waiters):
+                if not future.done():
+                    future.set_exception(error or _closed_while(promise))
 
     def _ask_soon(self) -> None:
         """Somebody came."""
@@ -93,9 +123,10 @@ class Waiting(Service):
         ear, self._ear = self._ear, None
         if ear is not None:
             await ear.close()
+        self._give_up_all()
 
 
-def closed_while(promise: bytes) -> ClosedError:
+def _closed_while(promise: bytes) -> ClosedError:
     """A bare CancelledError would look like a cancel of the waiter's own task."""
     return ClosedError(
         f"the app was closed while {PromiseId.from_bytes(promise).short} was waited for; the execution itself goes on: "
