@@ -14,7 +14,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from holdfast.engine.threads import StepThreads
+from holdfast.engine.threads import StepThreads, calls_at_work
 
 
 class Hanging:
@@ -287,3 +287,24 @@ def test_python_waits_at_its_end_for_calls_that_hang_or_are_queued() -> None:
 def test_a_forked_process_does_not_wait_for_calls_that_are_not_its_own() -> None:
     with begin(FORKED) as process:
         assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
+
+
+def test_a_function_is_at_work_until_it_returns_and_its_thread_idle_then() -> None:
+    """A program with functions at work leaves without what Python does at its end; one with idle threads need not."""
+    threads, began, release = StepThreads(1, "test-idle"), threading.Event(), threading.Event()
+
+    def stay() -> bool:
+        began.set()
+        return release.wait(30)
+
+    def is_at_work() -> bool:
+        return any(where.startswith(f"stay ({__file__}:") for where in calls_at_work())
+
+    job = threads.submit(stay)
+    assert began.wait(30)
+    assert is_at_work()
+    release.set()
+    assert job.result(30)
+    assert not is_at_work()
+    assert names("test-idle") == ["test-idle_0"]
+    threads.shutdown()

@@ -24,7 +24,7 @@ from holdfast.cli.invocation import Invocation, shared
 from holdfast.cli.telemetry import LogLevel, log_as_told, log_options, telemetry_of, telemetry_options
 from holdfast.core.errors import ConfigurationError, HoldfastError
 from holdfast.engine.settings import WorkerSettings
-from holdfast.engine.threads import living_threads
+from holdfast.engine.threads import calls_at_work
 from holdfast.store import store_from_url
 from holdfast.telemetry.logs import LogFormat
 
@@ -135,7 +135,7 @@ def _say(call: Invocation, event: str, text: str, facts: dict[str, Any]) -> None
 
 def leave_stuck_threads() -> None:
     """A thread cannot be cancelled, and Python would wait for it for ever; what ran in it was given back."""
-    if living_threads():
+    if calls_at_work():
         leave_at_once()
 
 

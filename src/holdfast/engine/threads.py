@@ -66,7 +66,7 @@ class StepThreads(Executor):
                         call[0].cancel()
         self._calls.put(None)
         if wait:
-            for thread in living_threads():
+            for thread in _living():
                 if thread.threads is self:
                     thread.join()
 
@@ -154,14 +154,18 @@ class StepThread(threading.Thread):
         self.threads = threads
 
 
-def living_threads() -> list[StepThread]:
-    """Those of all pools that have not ended."""
+def calls_at_work() -> list[str]:
+    """Which functions have not returned, in the threads of any worker, and where they are."""
+    return [where for threads in {thread.threads for thread in _living()} for where in threads.at_work()]
+
+
+def _living() -> list[StepThread]:
     return [thread for thread in threading.enumerate() if isinstance(thread, StepThread)]
 
 
 @atexit.register
 def _wait_for_calls() -> None:
-    for thread in living_threads():
+    for thread in _living():
         thread.threads.shutdown()
 
 
