@@ -70,3 +70,8 @@ async def test_a_file_that_cannot_be_read_is_named(port: int, tmp_path: Path, mo
     monkeypatch.setenv("PGSSLROOTCERT", str(missing))
     with pytest.raises(ConfigurationError, match=r"missing.pem \(sslrootcert\) cannot be read"):
         await PostgresStore(url).open()
+
+
+async def test_the_certificates_of_the_system_are_no_file_that_could_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="No such file"):
+        await PostgresStore(f"postgresql://u@/o?host={tmp_path}&sslmode=verify-full&sslrootcert=system").open()

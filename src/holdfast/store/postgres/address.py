@@ -68,6 +68,7 @@ class Address:
         self._files = {name: options.get(name) or os.environ.get(f"PG{name.upper()}", "") for name in _FILES}
         self.trusts_system = self._files["sslrootcert"] == "system"
         if self.trusts_system:
+            del self._files["sslrootcert"]
             options.pop("sslrootcert", None)
         self.dsn = urlunsplit(parts._replace(query=urlencode(options)))
         self._each = [urlunsplit(one) for one in _apart(parts, options)]
