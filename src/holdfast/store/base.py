@@ -336,7 +336,10 @@ class Store(FlowLedger, Watching, Protocol):
         """
 
     async def cursor_before(self, at: datetime) -> str:
-        """For `browse`: on from the newest that was started before `at`, but for what was being started just then."""
+        """For `browse`: on from the newest that was started before `at`, but for what was being started just then.
+
+        What was imported has its place where it came in, whenever it was started: beside it this is not exact.
+        """
 
     async def count(self, where: ExecutionFilter) -> dict[Status, int]: ...
 
