@@ -12,15 +12,22 @@ import asyncio, gc, os, sys
 from holdfast.core.errors import ConfigurationError
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.values import Topic
-from holdfast.testing.hand import promise_of, row
+from holdfast.testing.hand import Hand, done, promise_of, row
 
 store, heard = PostgresStore(sys.argv[1], schema=sys.argv[2]), asyncio.Event()
 loop = asyncio.new_event_loop()
 
+async def transact(key):
+    async def look(connection):
+        return await connection.fetchval("select 1")
+
+    hand = await Hand(store).start()
+    assert (await store.transact(hand.name, await hand.take(row(key)), look, lambda found: [done(str(found))])).applied
+
 async def before():
     global ear
     await store.open()
-    await store.insert([row("before")])
+    await transact("before")
     ear = await store.open_ear(lambda topic: heard.set())
     await ear.arm(Topic.WORK)
     heard.clear()
@@ -35,7 +42,7 @@ async def use_it():
 
 async def open_it():
     await store.open()
-    await store.insert([row("in the child")])
+    await transact("in the child")
     await store.close()
 
 def collect():

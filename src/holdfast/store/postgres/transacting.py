@@ -108,6 +108,11 @@ class Transacting(Work):
             raise ConfigurationError("the connection given to a start is in no transaction: begin one first")
         return await self._insert_chunk(connection, rows, "_yours")
 
+    def _leave_to_parent(self) -> None:
+        if self._connections.is_inherited:
+            self._apart = None
+        super()._leave_to_parent()
+
     async def close(self) -> None:
         if self._apart is not None:
             await self._apart.close()
