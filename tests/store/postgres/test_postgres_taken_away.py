@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from holdfast import App, Context
-from holdfast.core.errors import ConfigurationError
+from holdfast.core.errors import ConfigurationError, StoreUnavailableError
 from holdfast.store.postgres import PostgresStore
-from holdfast.testing.hand import row
+from holdfast.testing.hand import Hand, done, row
 from holdfast.testing.postgres import PostgresServer
 
 
@@ -142,4 +142,22 @@ async def test_who_only_asks_is_told_that_it_may_not(database: Database) -> None
     with pytest.raises(ConfigurationError, match="restore it, or create it with `holdfast migrate`"):
         await store.insert([row("b")])
     await database.run("alter schema gone rename to holdfast")
+    await store.close()
+
+
+async def test_the_first_transaction_of_a_worker_waits_for_it_too(database: Database) -> None:
+    """Its connections are others, and none of them was let in before."""
+    store = PostgresStore(database.url)
+    await store.open()
+    hand = await Hand(store).start()
+    claim = await hand.take(row("a"))
+
+    async def look(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        await connection.fetchval("select 1")
+
+    await database.run("alter role {role} nologin")
+    with pytest.raises(StoreUnavailableError, match="not permitted to log in"):
+        await store.transact(hand.name, claim, look, lambda _: [done()])
+    await database.run("alter role {role} login")
+    assert (await store.transact(hand.name, claim, look, lambda _: [done()])).applied
     await store.close()

@@ -334,12 +334,11 @@ class Lent:
             if not self._aged[1].is_closed():
                 return self._aged[1]
             self._connections.note_loss()
+        connections = self._connections
+        was_let_in = connections.is_at_work or connections.newest > 0
         try:
-            with (
-                given_back_later(bool(self._connections.newest)),
-                errors_of(self._connections.address, self._doing),
-            ):
-                self._aged = await self._connections.connect()
+            with given_back_later(was_let_in), errors_of(connections.address, self._doing):
+                self._aged = await connections.connect()
         except BaseException:
             self._slots.release()
             raise
