@@ -215,6 +215,21 @@ async def test_a_lease_taken_anew_shows_which_steps_were_applied(hand: Hand, sto
     assert standing(await hand.view("a")) == (Status.DONE, 6, 5 * EVENTS, "on")
 
 
+@pytest.mark.parametrize("asked", ["reclaim", "release"])
+async def test_who_asks_for_what_another_holds_does_not_touch_it(
+    store: Store, hand: Hand, rival: Hand, asked: str
+) -> None:
+    """A worker that lost the row, and has not heard of that."""
+    claim = await walked(hand)
+    if asked == "reclaim":
+        assert await store.reclaim(rival.name, [claim]) == [None]
+    else:
+        assert await store.release(rival.name, [claim]) == 0
+    await hand.apply(claim, keep("other"))
+    assert standing(await hand.view("a")) == (Status.EXECUTING, 4, 3 * EVENTS, "other")
+    await hand.apply(claim, done())
+
+
 async def test_a_ledger_in_use_is_exported_whole(hand: Hand, store: Store) -> None:
     await walked(hand)
     found: list[Record] = []

@@ -19,7 +19,7 @@ from holdfast.store.values import ExecutionClaim, Fired, Reaped
 def reclaim(tx: Tx, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
     """Lease again, one epoch later, what this worker still holds."""
     ids = json_ids(claim.row for claim in claims)
-    tx.db.execute(SQL["lease_catch_up"], (ids,))
+    tx.db.execute(SQL["lease_catch_up"], (ids, worker))
     tx.db.execute(SQL["lease_anew"], (tx.now, ids, worker))
     held = {claim.row: claim for claim in picking.claims_of(tx, worker, ids)}
     return [held.get(claim.row) for claim in claims]
@@ -29,14 +29,14 @@ def release(tx: Tx, worker: str, claims: Sequence[ExecutionClaim]) -> int:
     """Put back the claims whose fence holds."""
     epochs = {claim.row: claim.epoch for claim in claims}
     held = tx.db.execute(SQL["flush_fences"], (json_ids(epochs), worker)).fetchall()
-    return _put_back(tx, [(row[0], row[5]) for row in held if row[1] == epochs[row[0]]])
+    return _put_back(tx, worker, [(row[0], row[5]) for row in held if row[1] == epochs[row[0]]])
 
 
 def disown(tx: Tx, worker: str, keep: Sequence[int]) -> int:
     """Put back all that this worker holds but `keep`."""
     kept = set(keep)
     held = tx.db.execute(SQL["lease_held"], (worker,)).fetchall()
-    return _put_back(tx, [row for row in held if row[0] not in kept])
+    return _put_back(tx, worker, [row for row in held if row[0] not in kept])
 
 
 def stirred(db: sqlite3.Connection, worker: str, rows: Sequence[int]) -> list[int]:
@@ -49,8 +49,8 @@ def retire(tx: Tx, worker: str) -> int:
     return returned
 
 
-def _put_back(tx: Tx, rows: Sequence[tuple[int, str | None]]) -> int:
-    tx.db.execute(SQL["lease_catch_up"], (json_ids(row for row, _ in rows),))
+def _put_back(tx: Tx, worker: str, rows: Sequence[tuple[int, str | None]]) -> int:
+    tx.db.execute(SQL["lease_catch_up"], (json_ids(row for row, _ in rows), worker))
     tx.db.executemany(SQL["lease_release"], [(tx.now, row) for row, _ in rows])
     _drop_keys(tx, rows)
     tx.work |= bool(rows)
@@ -70,7 +70,7 @@ def reap(tx: Tx, limit: int, max_crashes: int) -> Reaped:
         held = tx.db.execute(SQL["reap_held"], (worker, left)).fetchall() if left > 0 else []
         poison = [row for row in held if row[3] + 1 >= max_crashes]
         again = [(tx.now, row[0]) for row in held if row[3] + 1 < max_crashes]
-        tx.db.execute(SQL["lease_catch_up"], (json_ids(row[0] for row in held),))
+        tx.db.execute(SQL["lease_catch_up"], (json_ids(row[0] for row in held), worker))
         tx.db.executemany(SQL["reap_release"], again)
         tx.db.executemany(SQL["reap_strand"], [(_poison(row[3] + 1, row[4], worker), tx.now, row[0]) for row in poison])
         _drop_keys(tx, [(row[0], row[2]) for row in held])

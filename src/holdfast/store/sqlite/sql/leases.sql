@@ -1,9 +1,10 @@
--- Rows that leave their holder other than by a commit of its own: what their journals say that they do not tell of yet.
+-- Rows that leave this holder other than by a commit of its own: what their journals say that they do not tell of yet.
+-- Only its own: the claim of another holder still has that to tell, and would tell it twice.
 -- name: lease_catch_up
 update executions set revision = now.revision, journal_length = now.journal_length, step = now.step
 from (
   select id, revision, journal_length, step from executions_now
-  where id in (select value from json_each(?)) and +status = 'executing'
+  where id in (select value from json_each(?)) and +status = 'executing' and +locked_by = ?
 ) now
 where executions.id = now.id and executions.revision <> now.revision;
 
