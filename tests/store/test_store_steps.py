@@ -1,5 +1,5 @@
-"""Steps that tell their journal alone (`AppendJournal.tells_step`): a store may leave the row for later, and nobody who
-reads it, fences it or takes it away can tell."""
+"""Commits that add to a journal and change at most the step of their row: a store may leave the row for later, and
+nobody who reads it, fences it or takes it away can tell."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from holdfast.testing.stores import Stores
 EVENTS = 3  # of a segment
 
 
-def step(first: int, name: str = "on", *, is_new: bool = True) -> tuple[AdvanceExecution, AppendJournal]:
+def step(
+    first: int, name: str = "on", *, is_new: bool = True, given: str = "1"
+) -> tuple[AdvanceExecution, AppendJournal]:
     """A step of a workflow: it goes on to a call of `name`, which the row says already if that is not new."""
-    events = ",".join(f'{{"event":"{kind}"}}' for kind in ("InvokeCompleted", "ExecutionAwaiting"))
-    called = f'{{"event":"InvokeScheduled","function_name":"{name}"}}'
-    body = f'{{"v":1,"events":[{called},{events}]}}'
+    scheduled = "".join(
+        f'{{"event":"InvokeScheduled","function_name":"{called}","input":{given}}},' for called in (name, "later")
+    )
+    body = f'{{"v":1,"events":[{scheduled}{{"event":"ExecutionAwaiting"}}]}}'
     advance = AdvanceExecution(status=Status.EXECUTING, step=name) if is_new else GO_ON
-    return advance, AppendJournal(first, EVENTS, body, tells_step=True)
+    return advance, AppendJournal(first, EVENTS, body)
 
 
 async def walked(hand: Hand, key: str = "a", steps: int = 3) -> ExecutionClaim:
@@ -64,6 +67,36 @@ async def test_steps_of_many_are_seen_together(hand: Hand) -> None:
         assert standing(await hand.view(claim)) == (Status.EXECUTING, 5, 5 * EVENTS, "step 4")
     browsed = {view.promise: standing(view) for view in (await hand.store.browse(ExecutionFilter(), 50)).items}
     assert browsed == {claim.promise: (Status.EXECUTING, 5, 5 * EVENTS, "step 4") for claim in claims}
+
+
+async def test_what_is_in_a_journal_keeps_nobody_from_reading_its_row(hand: Hand, store: Store) -> None:
+    """SQLite reads no JSON that is nested deeper than a thousand, or two."""
+    claim = await walked(hand)
+    await hand.apply(claim, *step(3 * EVENTS, "deep", given="[" * 2_500 + "]" * 2_500))
+    assert standing(await hand.view("a")) == (Status.EXECUTING, 4, 4 * EVENTS, "deep")
+    assert await store.disown(hand.name, []) == 1
+    assert standing(await hand.view("a")) == (Status.RUNNABLE, 4, 4 * EVENTS, "deep")
+
+
+async def test_a_journal_may_begin_under_a_row_that_was_written(hand: Hand) -> None:
+    claim = await hand.take(row("a"))
+    await hand.apply(claim, keep("other"))
+    for number in range(3):
+        await hand.apply(claim, *step(number * EVENTS, f"step {number}"))
+        assert standing(await hand.view("a")) == (Status.EXECUTING, number + 2, (number + 1) * EVENTS, f"step {number}")
+
+
+async def test_a_step_ends_what_failed_before_it(stores: Stores, hand: Hand, rival: Hand) -> None:
+    """Also where the first commit of the claim just says that an attempt begins."""
+    await walked(hand)
+    await expire(stores, rival)
+    await stores.store.reap(10, max_crashes=10)
+    taken = await rival.take()
+    await rival.apply(taken, AdvanceExecution(status=Status.EXECUTING, attempt=taken.attempt, progress=False))
+    assert (await hand.view("a")).crashes == 1
+    await rival.apply(taken, *step(3 * EVENTS, "on"))
+    view = await hand.view("a")
+    assert (view.crashes, view.attempt, view.step) == (0, 0, "on")
 
 
 ENDS: dict[str, tuple[Effect, ...]] = {

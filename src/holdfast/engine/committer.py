@@ -229,7 +229,7 @@ class Committer:
             if receipt.applied:
                 advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]  # see `Commit`
                 receipt.at_us = at_us
-                claim.went_on(advance.step, receipt)
+                claim.went_on(advance, receipt)
                 try:
                     if observer is not None:
                         observer.advanced(claim, advance, receipt)

@@ -158,7 +158,7 @@ class Worker:
             return Receipt(False)
         receipt = await self._store.transact(self.id, claim, work, remembered)
         if receipt.applied:
-            claim.went_on(advances[0].step, receipt)
+            claim.went_on(advances[0], receipt)
             if self._observer is not None:
                 self._observer.advanced(claim, advances[0], receipt)
             if receipt.status is not Status.EXECUTING:

@@ -75,16 +75,11 @@ class SpawnExecutions(Struct, frozen=True, gc=False):
 
 
 class AppendJournal(Struct, frozen=True, gc=False):
-    """Add one segment to the claim's journal: `count` events, the first of which has the sequence `first`.
-
-    `tells_step`: with this commit the row just goes on, and at most its `step` changes, to the function of the last
-    InvokeScheduled in the segment. A store may then leave the row for later; whoever reads it sees no difference.
-    """
+    """Add one segment to the claim's journal: `count` events, the first of which has the sequence `first`."""
 
     first: int
     count: int
     body: str  # JSON of a core.journal Segment
-    tells_step: bool = False
 
 
 class ContinueExecution(Struct, frozen=True, gc=False):

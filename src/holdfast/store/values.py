@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import encode as encode_json
@@ -17,6 +17,9 @@ from msgspec.json import encode as encode_json
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.searchable import is_searchable, is_text, shown
 from holdfast.core.status import Status
+
+if TYPE_CHECKING:
+    from holdfast.store.effects import AdvanceExecution
 
 EXECUTIONS: Final = "executions"
 
@@ -145,7 +148,7 @@ class Claim(Struct, gc=False, kw_only=True):
 
 
 class Untold(Struct, gc=False):
-    """What a held row does not say itself, for its journal does."""
+    """What a held row does not say itself, for the segments of its journal do."""
 
     commits: int
     events: int
@@ -178,22 +181,24 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
     beats: str | None = None  # JSON: the last heartbeat of each call in flight
     published: str | None = None
     attributes: str | None = None
-    # A store may leave the row alone at a commit that just adds to the journal (`AppendJournal.tells_step`).
+    # A store may leave the row alone at a commit that adds to the journal, and changes at most the step.
     untold: Untold | None = None
-    told_at_us: int = 0  # when the row was last written under this claim
+    told_at_us: int = 0  # when the row was last written with progress under this claim
 
-    def went_on(self, step: str | None, receipt: Receipt) -> None:
-        """A commit was applied, which advanced the row to `step`."""
+    def went_on(self, advance: AdvanceExecution, receipt: Receipt) -> None:
+        """A commit was applied."""
         self.revision += 1
         if not receipt.untold:
-            self.untold, self.told_at_us = None, receipt.at_us
+            self.untold = None
+            if advance.progress:
+                self.told_at_us = receipt.at_us
         elif (untold := self.untold) is None:
-            self.untold = Untold(1, receipt.untold, step)
+            self.untold = Untold(1, receipt.untold, advance.step)
         else:
             untold.commits += 1
             untold.events += receipt.untold
-            if step is not None:
-                untold.step = step
+            if advance.step is not None:
+                untold.step = advance.step
 
     def told(self, events: int, step: str | None) -> tuple[int, int, str | None]:
         """How many commits and events the row is told of by a commit that writes it, and what it says of the step."""

@@ -166,7 +166,7 @@ class Hand:
         for commit, receipt in zip(commits, flushed.receipts, strict=True):
             if receipt.applied:
                 receipt.at_us = flushed.at_us
-                commit.claim.went_on(commit.effects[0].step, receipt)  # type: ignore[union-attr]  # see `Commit`
+                commit.claim.went_on(commit.effects[0], receipt)  # type: ignore[arg-type]  # see `Commit`
         return flushed
 
     async def commit(self, claim: ExecutionClaim, *effects: Effect) -> Receipt:

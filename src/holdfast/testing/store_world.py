@@ -134,7 +134,7 @@ class World:
             for (place, commit, children), receipt in zip(commits, flushed.receipts, strict=True):
                 if receipt.applied:
                     receipt.at_us = flushed.at_us
-                    commit.claim.went_on(commit.effects[0].step, receipt)  # type: ignore[union-attr]  # see `Commit`
+                    commit.claim.went_on(commit.effects[0], receipt)  # type: ignore[arg-type]  # see `Commit`
                 created = [child.created for child in receipt.children]
                 self.rows += [new for new, was in zip(children, created, strict=False) if was]
                 answers[place] = receipt.applied, receipt.status, receipt.cancel_requested, created

@@ -93,3 +93,28 @@ async def test_clean_up_awaits_a_call_in_flight(rig: Rig, queue: str | None) -> 
         await handle.cancel()
         await rig.until(handle, "ExecutionCancelled")
     assert heard == ["cancelled"]
+
+
+async def test_the_row_shows_the_call_that_is_awaited_not_one_that_was_cancelled_after_it(rig: Rig) -> None:
+    seen: list[tuple[str, str]] = []
+
+    @rig.app.task(name="pack")
+    async def pack() -> None:
+        seen.append(("pack", (await handle.describe()).step))
+
+    @rig.app.task(name="ship")
+    async def ship() -> None:
+        seen.append(("ship", (await handle.describe()).step))
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        for _ in range(3):
+            await pack()
+            shipped = ship()
+            async with ctx.join_set(cancel_rest=True) as calls:
+                calls.submit(pack)
+            await shipped
+
+    handle = await work.start()
+    await rig.result(handle)
+    assert seen == [("pack", ""), ("ship", "ship"), *[("pack", "pack"), ("ship", "ship")] * 2]

@@ -131,7 +131,7 @@ class Lane(InlineCalls):
         if call.function_name != self._step_shown:
             self._step_shown = call.function_name
             advance = call.callee.arrival  # type: ignore[union-attr]  # a task's
-        return advance, AppendJournal(first, count, body, call.sequence >= first)
+        return advance, AppendJournal(first, count, body)
 
     # ------------------------------------------------------------------ the step
 

@@ -25,7 +25,6 @@ class OpenCall(Struct, eq=False, gc=False):
     is_remote: bool
     callee: Callee | None = None  # once the body has asked for it
     arguments: Any = None  # the input as it was read back when it was written, for the first attempt
-    sequence: int = -1  # of its InvokeScheduled, for the commit that writes it
     attempt: int = 0
     first_started_us: int = 0
     retry_at_us: int | None = None

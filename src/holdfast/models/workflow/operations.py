@@ -130,7 +130,7 @@ class Operations(Past):
             self.next += 1
             promise_id = quick.schedule(journal, self.stamp, callee.call_text, text, mark)
             call = self.open_calls[promise_id] = OpenCall(
-                promise_id, callee.name, text, callee.is_remote, callee, arguments, journal.length - 1
+                promise_id, callee.name, text, callee.is_remote, callee, arguments
             )
             if callee.is_remote:
                 self._spawn(call)

@@ -143,7 +143,7 @@ class _Batch:
             if isinstance(effect, Collate):
                 self._add_collation(commit.claim, effect, receipt)
             elif isinstance(effect, AppendJournal):
-                self._segments.append((row, effect.first, effect.count, effect.body))
+                self._segments.append((row, effect.first, effect.count, effect.body, None))
                 added += effect.count
             elif isinstance(effect, ConsumeSignals):
                 self._consumed.extend((signal_id, row) for signal_id in effect.ids)

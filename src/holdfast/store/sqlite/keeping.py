@@ -4,10 +4,10 @@
 change alike are one statement: a third of the time, and nearly all of it outside of Python's lock. If not every row is
 as it was supposed to be (lost, cancelled, paused), nothing of this is written, and `flushing` sorts it out.
 
-A step of a workflow adds to its journal and leaves its row alone, now and then excepted: the row of fifty columns costs
-more than the segment. What the row does not tell of is told by its claim (`Untold`) to the commit that next writes it,
-by the journal to whoever reads it (`executions_now`), and so to whoever takes it from its holder (`leases`). The fence
-is as tight as ever: each such commit is a segment, and the revision counts them.
+A commit that adds to a journal, and changes at most the step of its row, leaves the row alone, now and then excepted:
+the row of fifty columns costs more than the segment. What the row does not tell of is told by its claim (`Untold`) to
+the commit that next writes it, by the segments to whoever reads it (`executions_now`), and so to whoever takes it from
+its holder (`leases`). The fence is as tight as ever: each such commit is a segment, and the revision counts them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNTOLD_US_MOST: Final = 1_000_000  # and for so long: nobody else says when it w
 _EXECUTING: Final = Status.EXECUTING
 # How many segments one statement takes, by statement: fewer statements are faster, and hand over Python's lock less.
 _APPENDS: Final = tuple(
-    (many, SQL["flush_journal"].rstrip(";") + ", (?, ?, ?, ?)" * (many - 1)) for many in (64, 16, 4, 1)
+    (many, SQL["flush_journal"].rstrip(";") + ", (?, ?, ?, ?, ?)" * (many - 1)) for many in (64, 16, 4, 1)
 )
 
 
@@ -47,24 +47,27 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     held = tx.db.execute(SQL["flush_held_one"], (row, worker, claim.epoch, claim.revision)).fetchone()
     if held is None:
         return None
-    segment = effects[1] if len(effects) > 1 and type(effects[1]) is AppendJournal else None
+    segment = _segment(commit)
     added = 0 if segment is None else segment.count
     receipt = Receipt(True, _EXECUTING, inbox_count=held[0])
-    if segment is not None and segment.tells_step and _may_wait(claim, tx.now):
+    if segment is not None and _goes_on(advance) and _may_wait(claim, segment, tx.now):
         receipt.untold = added
     else:
         commits, events, step = claim.told(added, advance.step)
         changes = (step, advance.state, advance.attempt, advance.digest, events, tx.now, commits)
         tx.db.execute(SQL["flush_keep_one"], (*changes, row))
     if segment is not None:
-        tx.db.execute(SQL["flush_journal"], (row, segment.first, added, segment.body))
+        step = advance.step if receipt.untold else None
+        tx.db.execute(SQL["flush_journal"], (row, segment.first, added, segment.body, step))
     return receipt
 
 
-def _may_wait(claim: ExecutionClaim, now: int) -> bool:
-    """Whether the row can be written later. Not under a claim that has not written it: that one ended a failure."""
-    untold = claim.untold
-    return now - claim.told_at_us < UNTOLD_US_MOST and (untold is None or untold.commits < UNTOLD_MOST)
+def _may_wait(claim: ExecutionClaim, segment: AppendJournal, now: int) -> bool:
+    """Whether the row can be written later. Not before it tells of a journal, nor before it was written with progress
+    under this claim: that ends what failed."""
+    if now - claim.told_at_us >= UNTOLD_US_MOST or not (segment.first and segment.count):
+        return False
+    return claim.untold is None or claim.untold.commits < UNTOLD_MOST
 
 
 class Kept:
@@ -92,30 +95,23 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     apart = OwnRows()
     now = tx.now
     for commit in commits:
-        claim, effects = commit.claim, commit.effects
-        row, untold = claim.row, 0
-        if len(effects) == 2 and type(segment := effects[1]) is AppendJournal and segment.tells_step:
-            # A step of a workflow, which most commits are.
-            added, status = segment.count, _EXECUTING
-            segments.append((row, segment.first, added, segment.body))
-            if _may_wait(claim, now):
-                untold = added
-            else:
-                alike.setdefault(claim.told(added, effects[0].step), []).append(row)  # type: ignore[union-attr]
-        elif _is_plain(commit):
-            advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
-            added, status = _added(commit), advance.status
-            if added:
-                segments.append((row, effects[1].first, added, effects[1].body))  # type: ignore[union-attr]
-            kept.has_collations |= is_collation(commit)
-            told = claim.told(added, advance.step)
-            if _goes_on(advance):
-                alike.setdefault(told, []).append(row)
-            else:
-                apart.add(status, 0.0, advance, row, now, *told)
-        else:
+        if not _is_plain(commit):
             continue
-        receipt = Receipt(True, status, untold=untold)
+        claim, segment = commit.claim, _segment(commit)
+        advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]
+        row, status, goes_on = claim.row, advance.status, _goes_on(advance)
+        added = 0 if segment is None else segment.count
+        receipt = Receipt(True, status)
+        if segment is not None and goes_on and _may_wait(claim, segment, now):
+            receipt.untold = added
+        elif goes_on:
+            alike.setdefault(claim.told(added, advance.step), []).append(row)
+        else:
+            apart.add(status, 0.0, advance, row, now, *claim.told(added, advance.step))
+        if segment is not None:
+            step = advance.step if receipt.untold else None
+            segments.append((row, segment.first, added, segment.body, step))
+        kept.has_collations |= is_collation(commit)
         kept.commits.append(commit)
         kept.receipts.append(receipt)
         if claim.epoch in by_epoch:
@@ -129,8 +125,8 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     for epoch, known in by_epoch.items():
         if tx.db.execute(SQL["flush_held"], (encode(known).decode(), worker, epoch)).fetchone()[0] != len(known):
             return None
-    for (told_commits, events, step), rows in alike.items():
-        tx.db.execute(SQL["flush_keep_alike"], (step, events, told_commits, now, json_ids(rows)))
+    for (told, events, step), rows in alike.items():
+        tx.db.execute(SQL["flush_keep_alike"], (step, events, told, now, json_ids(rows)))
     apart.write(tx.db)
     if segments:
         append_segments(tx, segments)
@@ -173,12 +169,12 @@ def _is_plain(commit: Commit) -> bool:
 
 
 def _goes_on(advance: AdvanceExecution) -> bool:
-    """Whether at most the step of a kept lease changes."""
+    """Of a plain one: whether at most the step of a kept lease changes."""
     has_more = advance.state is not None or advance.digest is not None or advance.attempt
     return advance.status is _EXECUTING and not has_more
 
 
-def _added(commit: Commit) -> int:
-    """How many events it adds to its journal."""
+def _segment(commit: Commit) -> AppendJournal | None:
+    """What a plain one adds to its journal."""
     effects = commit.effects
-    return effects[1].count if len(effects) > 1 and type(effects[1]) is AppendJournal else 0
+    return effects[1] if len(effects) > 1 and type(effects[1]) is AppendJournal else None

@@ -238,6 +238,7 @@ create table journal (
   first        integer not null, -- the sequence of the first event in it
   count        integer not null,
   body         text    not null, -- JSON of a segment
+  step         text, -- that its row would say now, if the commit left the row alone and this is new
   primary key (execution_id, first)
 ) strict;
 
@@ -259,12 +260,8 @@ select
     order by j.first desc limit 1
   ), null), e.journal_length) as journal_length,
   coalesce(iif(e.status = 'executing' and e.journal_length > 0, (
-    select json_extract(event.value, '$.function_name')
-    from (
-      select j.body from journal j where j.execution_id = e.id and j.first >= e.journal_length
-      order by j.first desc limit 1
-    ) last, json_each(last.body, '$.events') event
-    where json_extract(event.value, '$.event') = 'InvokeScheduled' order by event.key desc limit 1
+    select j.step from journal j where j.execution_id = e.id and j.first >= e.journal_length and j.step is not null
+    order by j.first desc limit 1
   ), null), e.step) as step
 from executions e;
 

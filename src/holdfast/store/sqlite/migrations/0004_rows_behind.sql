@@ -1,5 +1,7 @@
 -- Rows in hand may be behind their journals. See schema.sql.
 
+alter table journal add column step text;
+
 create view executions_now as
 select
   e.id, e.promise, e.status, e.locked_by, e.lease_epoch, e.cancel_requested, e.paused, e.reports, e.cleans_up,
@@ -16,11 +18,7 @@ select
     order by j.first desc limit 1
   ), null), e.journal_length) as journal_length,
   coalesce(iif(e.status = 'executing' and e.journal_length > 0, (
-    select json_extract(event.value, '$.function_name')
-    from (
-      select j.body from journal j where j.execution_id = e.id and j.first >= e.journal_length
-      order by j.first desc limit 1
-    ) last, json_each(last.body, '$.events') event
-    where json_extract(event.value, '$.event') = 'InvokeScheduled' order by event.key desc limit 1
+    select j.step from journal j where j.execution_id = e.id and j.first >= e.journal_length and j.step is not null
+    order by j.first desc limit 1
   ), null), e.step) as step
 from executions e;

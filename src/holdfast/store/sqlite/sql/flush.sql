@@ -98,7 +98,7 @@ set beats = coalesce(?, beats), published = coalesce(?, published), attributes =
 where id = ?;
 
 -- name: flush_journal
-insert into journal (execution_id, first, count, body) values (?, ?, ?, ?);
+insert into journal (execution_id, first, count, body, step) values (?, ?, ?, ?, ?);
 
 -- name: flush_remember_keys
 insert or ignore into signal_keys (target_id, dedup_key)
