@@ -90,16 +90,21 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     """
     kept = Kept()
     segments: list[Row] = []
+    segment: AppendJournal | None
     by_epoch: dict[int, dict[int, int]] = {}  # the revision of each row
     alike: dict[tuple[int, int, str | None], list[int]] = {}
     apart = OwnRows()
     now = tx.now
     for commit in commits:
-        if not _is_plain(commit):
+        claim, effects = commit.claim, commit.effects
+        advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
+        if advance is GO_ON and len(effects) == 2 and type(effects[1]) is AppendJournal:  # what most commits are
+            segment, goes_on = effects[1], True
+        elif _is_plain(commit):
+            segment, goes_on = _segment(commit), _goes_on(advance)
+        else:
             continue
-        claim, segment = commit.claim, _segment(commit)
-        advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]
-        row, status, goes_on = claim.row, advance.status, _goes_on(advance)
+        row, status = claim.row, advance.status
         added = 0 if segment is None else segment.count
         receipt = Receipt(True, status)
         if segment is not None and goes_on and _may_wait(claim, segment, now):
@@ -108,10 +113,11 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
             alike.setdefault(claim.told(added, advance.step), []).append(row)
         else:
             apart.add(status, 0.0, advance, row, now, *claim.told(added, advance.step))
-        if segment is not None:
+        if segment is None:
+            kept.has_collations |= is_collation(commit)
+        else:
             step = advance.step if receipt.untold else None
             segments.append((row, segment.first, added, segment.body, step))
-        kept.has_collations |= is_collation(commit)
         kept.commits.append(commit)
         kept.receipts.append(receipt)
         if claim.epoch in by_epoch:
@@ -151,15 +157,13 @@ def is_collation(commit: Commit) -> bool:
 def _is_plain(commit: Commit) -> bool:
     """Whether it keeps its lease or ends, and asks for at most a segment of its journal or a step of a flow."""
     effects = commit.effects
-    advance = effects[0]
-    if type(advance) is not AdvanceExecution or len(effects) > 2:
-        return False
+    advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
     if len(effects) == 2:
         other = type(effects[1])
         if other is not AppendJournal and not (other is Collate and advance.status is _EXECUTING):
             return False
-    if advance is GO_ON:
-        return True
+    elif len(effects) > 2:
+        return False
     if advance.status is _EXECUTING:
         if not advance.progress or advance.error is not None or advance.awaits is not None:
             return False
