@@ -237,7 +237,6 @@ class Model:
         """Write the own row; whether its cancel diverted it."""
         claim = self.claims[number]
         row = claim.row
-        row.revision += 1
         if outcome.consumes:
             gone = {sent[0] for sent in claim.inbox}
             row.inbox = [sent for sent in row.inbox if sent[0] not in gone]
@@ -250,6 +249,9 @@ class Model:
             row.pending = 0
         if outcome.kind in ("next", "keep", "await", "children", "call", "sleep"):
             row.step = f"s{number}"
+        if outcome.kind == "step":
+            row.step, row.journal_length = ops.step_of(number, row.revision) or row.step, row.journal_length + 1
+        row.revision += 1
         if outcome.kind in ("next", "keep"):
             row.state = str(number)
         if outcome.kind == "done":
@@ -259,6 +261,7 @@ class Model:
             "next": Status.RUNNABLE,
             "replay": Status.RUNNABLE,
             "keep": Status.RUNNABLE if row.paused else Status.EXECUTING,
+            "step": Status.RUNNABLE if row.paused else Status.EXECUTING,
             "await": Status.AWAITING_SIGNAL,
             "children": Status.AWAITING_CHILDREN,
             "call": Status.AWAITING_PROMISE,
@@ -272,7 +275,7 @@ class Model:
         asked = row.cancel_requested and not is_told and not status.is_terminal
         diverted = asked and status is not Status.EXECUTING
         row.move(Status.RUNNABLE if diverted else status)
-        if diverted or (outcome.kind == "keep" and row.paused):
+        if diverted or (outcome.kind in ("keep", "step") and row.paused):
             row.eligible_at = self.now if diverted else None
         if not diverted and status in PARKED and outcome.wake_after is not None:
             row.wake_at = self.now + timedelta(seconds=outcome.wake_after)

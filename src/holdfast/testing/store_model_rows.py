@@ -26,6 +26,7 @@ class Row:
     crashes: int = 0
     epoch: int = 0
     revision: int = 0
+    journal_length: int = 0
     locked_by: str | None = None
     awaits: tuple[str, ...] | None = None
     wake_at: datetime | None = None
@@ -83,6 +84,7 @@ def compared(row: Row, view: ExecutionView, now: datetime) -> Iterator[tuple[str
     yield "attempt", view.attempt, row.attempt
     yield "crashes", view.crashes, row.crashes
     yield "revision", view.revision, row.revision
+    yield "journal_length", view.journal_length, row.journal_length
     yield "lease_epoch", view.lease_epoch, row.epoch
     yield "locked_by", view.locked_by, row.locked_by
     yield "barrier_round", view.barrier_round, row.barrier_round

@@ -6,6 +6,7 @@ What `World` answers is free of anything that two correct stores may differ in, 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from holdfast.core.status import Status
 from holdfast.store.base import Store, handler_of
 from holdfast.store.effects import (
     AdvanceExecution,
+    AppendJournal,
     Commit,
     ConsumeSignals,
     DeliverSignal,
@@ -58,6 +60,7 @@ class World:
         self.workers: dict[int, str] = {}
         self._generation = 0
         self._started = 0
+        self._events: Counter[bytes] = Counter()  # of the journals
 
     @property
     def store(self) -> Store:
@@ -135,6 +138,7 @@ class World:
                 if receipt.applied:
                     receipt.at_us = flushed.at_us
                     commit.claim.went_on(commit.effects[0], receipt)  # type: ignore[arg-type]  # see `Commit`
+                    self._events[commit.claim.promise] += any(isinstance(e, AppendJournal) for e in commit.effects)
                 created = [child.created for child in receipt.children]
                 self.rows += [new for new, was in zip(children, created, strict=False) if was]
                 answers[place] = receipt.applied, receipt.status, receipt.cancel_requested, created
@@ -144,6 +148,8 @@ class World:
         self, claim: ExecutionClaim, outcome: Outcome, number: int, children: list[NewExecution]
     ) -> tuple[Effect, ...]:
         effects: list[Effect] = [_advance(claim, outcome, number)]
+        if outcome.kind == "step":
+            effects.append(AppendJournal(self._events[claim.promise], 1, f'"{number}"'))
         if outcome.consumes:
             effects.append(ConsumeSignals(tuple(signal.id for signal in claim.inbox)))
         if outcome.kind == "children":
@@ -231,6 +237,8 @@ def _advance(claim: ExecutionClaim, outcome: Outcome, number: int) -> AdvanceExe
             return AdvanceExecution(status=Status.RUNNABLE, step=step, state=state, delay=outcome.delay)
         case "keep":
             return AdvanceExecution(status=Status.EXECUTING, step=step, state=state)
+        case "step":
+            return AdvanceExecution(status=Status.EXECUTING, step=ops.step_of(number, claim.revision))
         case "replay":
             return AdvanceExecution(
                 status=Status.RUNNABLE, attempt=claim.attempt + 1, delay=outcome.delay, progress=False
