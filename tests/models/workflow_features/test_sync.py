@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -169,26 +169,33 @@ def test_a_transaction_does_not_wait_for_another_one_on_its_file(tmp_path: Path)
     app.sync.close()
 
 
-def test_a_call_that_was_interrupted_is_waited_for_by_nobody(tmp_path: Path) -> None:
-    """Ctrl-C in a notebook, say: the loop would look for the result as long as the kernel lives."""
-    app = App("orders", store=str(tmp_path / "l.db"))
-    begun, ended = threading.Event(), threading.Event()
+class Endless:
+    """A call that ends when it is cancelled, and not before."""
 
-    async def wait() -> None:
-        begun.set()
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    async def __call__(self) -> None:
+        self.begun.set()
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            self.ended.set()
+
+
+def test_a_call_that_was_interrupted_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    """Ctrl-C in a notebook, say: the loop would look for the result as long as the kernel lives."""
+    app = App("orders", store=str(tmp_path / "l.db"))
+    endless = Endless()
 
     def interrupt() -> None:
-        begun.wait(10)
+        endless.begun.wait(10)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        app.sync.run(wait())
-    assert ended.wait(10)
+        app.sync.run(endless())
+    assert endless.ended.wait(10)
     app.sync.close()
 
 
@@ -196,35 +203,27 @@ def test_a_call_that_was_interrupted_is_waited_for_by_nobody(tmp_path: Path) -> 
 def test_a_call_that_was_interrupted_while_it_was_handed_over_is_waited_for_by_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_begun: bool
 ) -> None:
-    app = App("orders", store=str(tmp_path / "l.db"))
-    begun, ended = threading.Event(), threading.Event()
-
-    async def wait() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
+    sync = App("orders", store=str(tmp_path / "l.db")).sync
+    endless = Endless()
     hand_over = asyncio.run_coroutine_threadsafe
+    late: list[tuple[Coroutine[Any, Any, Any], asyncio.AbstractEventLoop]] = []
 
     def interrupted(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
         if has_begun:
             hand_over(work, loop)
-            assert begun.wait(10)
-        else:  # behind what is scheduled in this turn of the loop, the call begins in the next one
-            loop.call_soon_threadsafe(loop.call_soon, hand_over, work, loop)
-            loop.call_soon_threadsafe(ended.set)
+            assert endless.begun.wait(10)
+        else:
+            late.append((work, loop))
         raise KeyboardInterrupt
 
-    sync = app.sync
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            sync.run(wait())
-    assert ended.wait(10)
+        sync.run(endless())
+    for work, loop in late:
+        with pytest.raises(CancelledError):
+            hand_over(work, loop).result(10)
+    assert endless.begun.is_set() == endless.ended.wait(10 if has_begun else 0) == has_begun
     sync.close()
-    assert begun.is_set() == has_begun
 
 
 def test_a_process_that_was_forked_has_a_loop_of_its_own(backend: str, postgres_url: str, tmp_path: Path) -> None:
