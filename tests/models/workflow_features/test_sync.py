@@ -216,9 +216,10 @@ def test_a_call_that_was_interrupted_while_it_was_handed_over_is_waited_for_by_n
             late.append((work, loop))
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
-        sync.run(endless())
+        with pytest.raises(KeyboardInterrupt):
+            sync.run(endless())
     for work, loop in late:
         with pytest.raises(CancelledError):
             hand_over(work, loop).result(10)
