@@ -1,4 +1,4 @@
-"""`rig` and `desk` on both stores, as in the tests of machines."""
+"""`rig`, `desk` and a `faulty` store, on both kinds of store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.testing.stores import Stores
 from tests.engine.desk import Desk
-from tests.engine.rig import no_hang, rig
+from tests.engine.rig import Faulty, no_hang, rig
 
 __all__ = ["desk", "no_hang", "rig"]
 
@@ -18,3 +18,8 @@ async def desk(stores: Stores, request: pytest.FixtureRequest) -> AsyncIterator[
     made = Desk(stores, inline=request.param == "inline")
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def faulty(stores: Stores) -> Faulty:
+    return Faulty(stores.store)

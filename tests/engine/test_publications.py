@@ -18,11 +18,6 @@ from tests.engine.rig import Faulty
 
 
 @pytest.fixture
-async def faulty(stores: Stores) -> Faulty:
-    return Faulty(stores.store)
-
-
-@pytest.fixture
 async def publications(faulty: Faulty) -> AsyncIterator[Publications]:
     made = Publications(faulty.as_store())
     yield made

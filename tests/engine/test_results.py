@@ -27,11 +27,6 @@ from tests.engine.rig import Faulty, Rig
 
 
 @pytest.fixture
-async def faulty(stores: Stores) -> Faulty:
-    return Faulty(stores.store)
-
-
-@pytest.fixture
 async def results(faulty: Faulty) -> AsyncIterator[Results]:
     made = Results(faulty.as_store())
     yield made
