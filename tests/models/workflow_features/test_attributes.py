@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, RetryPolicy, Status
+from holdfast import Context, PromiseId, RetryPolicy, Status
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter, Retention
@@ -166,3 +166,21 @@ async def test_what_is_published_before_the_first_call_is_seen_while_that_runs(r
     handle = await work.start()
     await rig.run()
     assert seen == [{"stage": "loading"}]
+
+
+@pytest.mark.parametrize("queue", [None, "remote"])
+async def test_a_run_is_found_by_what_it_set_before_its_first_call_while_that_runs(rig: Rig, queue: str | None) -> None:
+    found: list[PromiseId] = []
+
+    @rig.app.task(queue=queue)
+    async def load() -> None:
+        found.extend(handle.id for handle in await rig.app.search({"stage": "loading"}))
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        ctx.set_attributes(stage="loading")
+        await load()
+
+    handle = await work.start()
+    await rig.run()
+    assert found == [handle.id]

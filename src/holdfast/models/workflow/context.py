@@ -201,11 +201,12 @@ class Context:
         self._session.publish(name, _encoded(value, self._limit))
 
     def set_attributes(self, **attributes: str | int | float | bool) -> None:
-        """What this run is searched by from now on; written with the next commit."""
+        """What this run is searched by from now on; written with the next commit, before the next call begins."""
         Options(attributes=attributes).encoded_attributes()
         self._session.must_be_current()
         self._session.attributes = self._session.attributes | attributes
         self._session.has_new_attributes = True
+        self._session.decided |= not self._session.is_replaying
 
     def log(self, message: str, *args: object, level: int = logging.INFO) -> None:
         """Log once: silent while the body is replayed."""
