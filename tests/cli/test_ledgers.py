@@ -177,17 +177,19 @@ def test_doctor_sees_what_is_missing_late_and_stranded(tmp_path: Path) -> None:
     assert "warn  stranded" in ran.out
 
 
+async def register(desk: Desk, worker: str, *, lease_seconds: float) -> None:
+    """A worker of the queue `q` that does nothing."""
+    store = store_from_url(desk.database)
+    await store.open()
+    await store.register_worker(worker, host="h", pid=1, queues=["q"], lease_seconds=lease_seconds)
+    await store.close()
+
+
 def test_a_dead_worker_and_a_late_queue_are_told(tmp_path: Path) -> None:
     desk = Desk(str(tmp_path / "late.db"), "q")
     desk.start("pay", 1)
 
-    async def fall_behind() -> None:
-        store = store_from_url(desk.database)
-        await store.open()
-        await store.register_worker("gone", host="h", pid=1, queues=["q"], lease_seconds=0)
-        await store.close()
-
-    asyncio.run(fall_behind())
+    asyncio.run(register(desk, "gone", lease_seconds=0))
     with closing(sqlite3.connect(desk.database)) as db, db:
         db.execute("update executions set status = 'executing', locked_by = 'gone', wake_at = null")
     ran = in_pipe([*HOLDFAST, "doctor"], folder=tmp_path, database=desk.database)
@@ -236,13 +238,7 @@ def test_doctor_does_not_take_missing_code_for_too_few_workers(in_process: Call,
     desk = Desk(str(tmp_path / "busy.db"), "q")
     busy, _ = desk.start("pay", 1), desk.start("pay", 2)
 
-    async def serve() -> None:
-        store = store_from_url(desk.database)
-        await store.open()
-        await store.register_worker("busy", host="h", pid=1, queues=["q"], lease_seconds=60)
-        await store.close()
-
-    asyncio.run(serve())
+    asyncio.run(register(desk, "busy", lease_seconds=60))
     with closing(sqlite3.connect(desk.database)) as db, db:
         db.execute("update executions set status = 'runnable', wake_at = null, eligible_at = 0")
         held = (PromiseId.parse(busy).to_bytes(),)
