@@ -31,6 +31,7 @@ from holdfast.store.values import ExecutionClaim, Flushed, Receipt
 
 log = logging.getLogger("holdfast.engine")
 
+_Future: Final = asyncio.Future
 FENCED: Final = Receipt(applied=False)
 _EXECUTING: Final = Status.EXECUTING
 LAST_COMMIT_SECONDS: Final = 1.0
@@ -168,22 +169,27 @@ class Committer:
 
     def _take(self) -> list[Waiting]:
         """The next batch, without commits whose lease this worker knows to be lost."""
+        if len(self._waiting) == 1 and not self._rows:
+            claim = self._waiting[0][0].claim
+            if self._active.living.get(claim.row) is claim:
+                batch, self._waiting = self._waiting, []
+                return batch
         taken, self._waiting = self._waiting[: self._flush_most], self._waiting[self._flush_most :]
         rest = bool(self._waiting)
-        batch: list[Waiting] = []
+        batch = []
         left: list[Waiting] = []
-        living, rows, here = self._active.living, self._rows, set[int]()
+        living, rows = self._active.living, self._rows.copy()
         for waiting in taken:
             claim = waiting[0].claim
             row = claim.row
             if living.get(row) is not claim:
                 if not waiting[1].done():
                     waiting[1].set_result(FENCED)
-            elif row in here or row in rows:
+            elif row in rows:
                 left.append(waiting)
             else:
                 batch.append(waiting)
-                here.add(row)
+                rows.add(row)
         if left:
             self._waiting[:0] = left
         if rest:
@@ -239,7 +245,7 @@ class Committer:
                     log.exception("a commit holds, and taking note of it failed; this is a bug")
             else:
                 self._on_fenced(claim)
-            (answers if isinstance(reply, asyncio.Future) else last).append((reply, receipt))
+            (answers if isinstance(reply, _Future) else last).append((reply, receipt))
         if last:
             _tell(last)
         if len(answers) >= SPLIT_LEAST and len(self._flushing) == 1 < self._flushes_most:

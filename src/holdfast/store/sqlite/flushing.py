@@ -47,6 +47,8 @@ _RUNNABLE, _EXECUTING = Status.RUNNABLE, Status.EXECUTING
 def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
     alone = keeping.keep_one(tx, worker, commits[0]) if len(commits) == 1 else None
     if alone is not None:
+        if alone.untold:  # a step of a workflow
+            return Flushed([alone], at_us=tx.now)
         return _flush_alone(tx, commits[0], alone)
     kept = keeping.keep(tx, worker, commits) if len(commits) > 1 else None
     if kept is not None and len(kept.commits) == len(commits) and not kept.has_collations:
@@ -143,7 +145,7 @@ class _Batch:
             if isinstance(effect, Collate):
                 self._add_collation(commit.claim, effect, receipt)
             elif isinstance(effect, AppendJournal):
-                self._segments.append((row, effect.first, effect.count, effect.body, None))
+                self._segments.append((row, effect.first, effect.count, effect.body))
                 added += effect.count
             elif isinstance(effect, ConsumeSignals):
                 self._consumed.extend((signal_id, row) for signal_id in effect.ids)
@@ -239,8 +241,7 @@ class _Batch:
             db.executemany(SQL["flush_record"], self._history)
         if self._columns:
             db.executemany(SQL["flush_columns"], self._columns)
-        if self._segments:
-            keeping.append_segments(tx, self._segments)
+        keeping.append_segments(tx, self._segments)
         for receipt, fence, spawn in self._spawns:
             self._spawn(receipt, fence, spawn)
         for continued in self._continued:

@@ -32,33 +32,42 @@ UNTOLD_US_MOST: Final = 1_000_000  # and for so long: nobody else says when it w
 
 _EXECUTING: Final = Status.EXECUTING
 # How many segments one statement takes, by statement: fewer statements are faster, and hand over Python's lock less.
-_APPENDS: Final = tuple(
-    (many, SQL["flush_journal"].rstrip(";") + ", (?, ?, ?, ?, ?)" * (many - 1)) for many in (64, 16, 4, 1)
-)
+# A step that is not told is no parameter: binding None costs as much as all the rest of a row.
+_APPENDS: Final = {
+    width: tuple(
+        (many, SQL[name].rstrip(";") + f", ({', '.join('?' * width)})" * (many - 1)) for many in (64, 16, 4, 1)
+    )
+    for width, name in ((4, "flush_journal"), (5, "flush_journal_step"))
+}
 
 
 def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     """Write one commit alone, if it is plain, held, and goes on."""
     claim, effects = commit.claim, commit.effects
     advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
-    if not _is_plain(commit) or advance.status is not _EXECUTING:
+    segment = effects[1] if len(effects) == 2 and type(effects[1]) is AppendJournal else None
+    is_step = advance is GO_ON and segment is not None
+    if not is_step and (not _is_plain(commit) or advance.status is not _EXECUTING):
         return None
     row = claim.row
     held = tx.db.execute(SQL["flush_held_one"], (row, worker, claim.epoch, claim.revision)).fetchone()
     if held is None:
         return None
-    segment = _segment(commit)
-    added = 0 if segment is None else segment.count
     receipt = Receipt(True, _EXECUTING, inbox_count=held[0])
-    if segment is not None and _goes_on(advance) and _may_wait(claim, segment, tx.now):
-        receipt.untold = added
+    added, step = 0 if segment is None else segment.count, None
+    if segment is not None and (is_step or _goes_on(advance)) and _may_wait(claim, segment, tx.now):
+        receipt.untold, step = added, advance.step
     else:
-        commits, events, step = claim.told(added, advance.step)
-        changes = (step, advance.state, advance.attempt, advance.digest, events, tx.now, commits)
+        commits, events, told_step = claim.told(added, advance.step)
+        changes = (told_step, advance.state, advance.attempt, advance.digest, events, tx.now, commits)
         tx.db.execute(SQL["flush_keep_one"], (*changes, row))
-    if segment is not None:
-        step = advance.step if receipt.untold else None
-        tx.db.execute(SQL["flush_journal"], (row, segment.first, added, segment.body, step))
+    if segment is None:
+        return receipt
+    written = (row, segment.first, added, segment.body)
+    if step is None:
+        tx.db.execute(SQL["flush_journal"], written)
+    else:
+        tx.db.execute(SQL["flush_journal_step"], (*written, step))
     return receipt
 
 
@@ -90,59 +99,65 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     """
     kept = Kept()
     segments: list[Row] = []
-    segment: AppendJournal | None
+    arrivals: list[Row] = []  # those whose row is left alone, and changes in its step
     by_epoch: dict[int, dict[int, int]] = {}  # the revision of each row
     alike: dict[tuple[int, int, str | None], list[int]] = {}
     apart = OwnRows()
-    now = tx.now
+    now, receipts, live = tx.now, kept.receipts, kept.live
     for commit in commits:
         claim, effects = commit.claim, commit.effects
         advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
-        if advance is GO_ON and len(effects) == 2 and type(effects[1]) is AppendJournal:  # what most commits are
-            segment, goes_on = effects[1], True
+        row = claim.row
+        segment = effects[1] if len(effects) == 2 and type(effects[1]) is AppendJournal else None
+        if advance is GO_ON and segment is not None and _may_wait(claim, segment, now):  # what most commits are
+            added = segment.count
+            receipt = live[row] = Receipt(True, _EXECUTING, untold=added)
+            segments.append((row, segment.first, added, segment.body))
         elif _is_plain(commit):
-            segment, goes_on = _segment(commit), _goes_on(advance)
+            receipt, added = Receipt(True, advance.status), 0
+            if segment is not None:
+                added = segment.count
+            else:
+                kept.has_collations |= is_collation(commit)
+            if not _goes_on(advance):
+                apart.add(advance.status, 0.0, advance, row, now, *claim.told(added, advance.step))
+            elif segment is not None and _may_wait(claim, segment, now):
+                receipt.untold = added
+            else:
+                alike.setdefault(claim.told(added, advance.step), []).append(row)
+            if segment is not None:
+                written = (row, segment.first, added, segment.body)
+                if receipt.untold:
+                    arrivals.append((*written, advance.step))
+                else:
+                    segments.append(written)
+            if advance.status is _EXECUTING:
+                live[row] = receipt
+            else:
+                kept.ended.append(row)
         else:
             continue
-        row, status = claim.row, advance.status
-        added = 0 if segment is None else segment.count
-        receipt = Receipt(True, status)
-        if segment is not None and goes_on and _may_wait(claim, segment, now):
-            receipt.untold = added
-        elif goes_on:
-            alike.setdefault(claim.told(added, advance.step), []).append(row)
-        else:
-            apart.add(status, 0.0, advance, row, now, *claim.told(added, advance.step))
-        if segment is None:
-            kept.has_collations |= is_collation(commit)
-        else:
-            step = advance.step if receipt.untold else None
-            segments.append((row, segment.first, added, segment.body, step))
         kept.commits.append(commit)
-        kept.receipts.append(receipt)
+        receipts.append(receipt)
         if claim.epoch in by_epoch:
             by_epoch[claim.epoch][row] = claim.revision
         else:
             by_epoch[claim.epoch] = {row: claim.revision}
-        if status is _EXECUTING:
-            kept.live[row] = receipt
-        else:
-            kept.ended.append(row)
     for epoch, known in by_epoch.items():
         if tx.db.execute(SQL["flush_held"], (encode(known).decode(), worker, epoch)).fetchone()[0] != len(known):
             return None
     for (told, events, step), rows in alike.items():
         tx.db.execute(SQL["flush_keep_alike"], (step, events, told, now, json_ids(rows)))
     apart.write(tx.db)
-    if segments:
-        append_segments(tx, segments)
+    append_segments(tx, segments)
+    append_segments(tx, arrivals)
     return kept
 
 
 def append_segments(tx: Tx, segments: Sequence[Row]) -> None:
-    """Into the journals; several rows a statement, where there are several."""
+    """Into the journals, either all with a step or none; several rows a statement, where there are several."""
     first = 0
-    for many, statement in _APPENDS:
+    for many, statement in _APPENDS[len(segments[0])] if segments else ():
         while len(segments) - first >= many:
             tx.db.execute(statement, tuple(chain.from_iterable(segments[first : first + many])))
             first += many
@@ -176,9 +191,3 @@ def _goes_on(advance: AdvanceExecution) -> bool:
     """Of a plain one: whether at most the step of a kept lease changes."""
     has_more = advance.state is not None or advance.digest is not None or advance.attempt
     return advance.status is _EXECUTING and not has_more
-
-
-def _segment(commit: Commit) -> AppendJournal | None:
-    """What a plain one adds to its journal."""
-    effects = commit.effects
-    return effects[1] if len(effects) > 1 and type(effects[1]) is AppendJournal else None

@@ -98,6 +98,9 @@ set beats = coalesce(?, beats), published = coalesce(?, published), attributes =
 where id = ?;
 
 -- name: flush_journal
+insert into journal (execution_id, first, count, body) values (?, ?, ?, ?);
+
+-- name: flush_journal_step
 insert into journal (execution_id, first, count, body, step) values (?, ?, ?, ?, ?);
 
 -- name: flush_remember_keys
