@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -35,6 +36,7 @@ from holdfast.core.journal.events import (
     TimerFired,
     TimerScheduled,
 )
+from holdfast.core.journal.fold import JournalStatus
 from holdfast.core.journal.reading import read_events, read_step
 from holdfast.core.journal.stamp import Stamp
 
@@ -221,6 +223,110 @@ def test_what_says_nothing_is_left_out_as_text_too(
     slowly.append(ExecutionStarted(0, stamp.moment, "d", Raw(b"1"), parent, key, version))
     slowly.append(InvokeScheduled(1, stamp.moment, ".0", "Http", NAME, Raw(b"{}"), MARK, policy))
     assert quickly.take_segment() == slowly.take_segment()
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(st.just([]), histories, call.map(lambda begun: [begun[:2]])),
+    st.integers(0, 10_000),
+    st.booleans(),
+    children,
+    values,
+    texts,
+    st.lists(children, min_size=1, max_size=1).map(tuple),
+    kinds,
+)
+def test_a_step_is_its_five_events_in_a_segment_of_their_own_or_nothing(
+    history: list[list[tuple[object, ...]]],
+    events_before: int,
+    is_taken: bool,
+    promise_id: str,
+    value: bytes,
+    text: str,
+    waited: tuple[str, ...],
+    kind: AwaitKind,
+) -> None:
+    journal, slowly = long_journal(events_before), long_journal(events_before)
+    for operation in [operation for part in history for operation in part]:
+        for one in (journal, slowly):
+            answer(both_ways(operation, Journal(ROOT), one, Stamp(1_800_000_000_000_000))[1])
+    if is_taken:
+        assert journal.take_segment() == slowly.take_segment()
+    before = memory(journal)
+    begun, stamp, waiting = Stamp(1_800_000_000_000_000), Stamp(1_800_000_000_250_000), Waiting(kind, waited)
+    segment = quick.step(journal, begun, stamp, promise_id, value, CALLEE, text, MARK, waiting)
+    if segment is None:
+        assert memory(journal) == before
+        return
+    assert not slowly.pending
+    quick.ran(slowly, begun, stamp, promise_id, value)
+    quick.schedule(slowly, stamp, CALLEE, text, MARK)
+    quick.wait(slowly, stamp, waiting)
+    assert slowly.length == journal.length == journal.pending_first == before[0] + quick.STEP_EVENTS  # type: ignore[operator]
+    assert segment == slowly.take_segment()
+    assert memory(journal) == memory(slowly)
+    assert journal.pending == []
+
+
+@pytest.mark.parametrize("calls", [1, 2, 818, 819, 820, 900])
+def test_a_call_behind_a_call_is_one_step_however_long_the_journal_is(calls: int) -> None:
+    journal, slowly, stamp = Journal(ROOT), Journal(ROOT), Stamp(1_800_000_000_000_001)
+    for one in (journal, slowly):
+        quick.begin(one, stamp, "d", "1", None, None, 1)
+        quick.schedule(one, stamp, CALLEE, "{}", MARK)
+        quick.wait(one, stamp, Waiting("Single", (".0",)))
+        one.take_segment()
+    for number in range(calls):
+        waiting = Waiting("Single", (f".{number + 1}",))
+        segment = quick.step(journal, stamp, stamp, f".{number}", b"7", CALLEE, "{}", MARK, waiting)
+        quick.ran(slowly, stamp, stamp, f".{number}", b"7")
+        quick.schedule(slowly, stamp, CALLEE, "{}", MARK)
+        quick.wait(slowly, stamp, waiting)
+        assert segment == slowly.take_segment()
+    assert memory(journal) == memory(slowly)
+
+
+@pytest.mark.parametrize(
+    "missing", ["status", "attempt", "pending", "patch", "other call", "number", "kind", "signals"]
+)
+def test_a_step_is_refused_where_a_check_would_have_to_look(missing: str) -> None:
+    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_001)
+    quick.begin(journal, stamp, "d", "1", None, None, 1)
+    quick.schedule(journal, stamp, CALLEE, "{}", MARK)
+    if missing == "other call":
+        quick.schedule(journal, stamp, CALLEE, "{}", MARK)
+        quick.wait(journal, stamp, Waiting("All", (".0", ".1")))
+    elif missing != "status":
+        quick.wait(journal, stamp, Waiting("Single", (".0",)))
+    journal.take_segment()
+    if missing == "attempt":
+        quick.start(journal, stamp, ".0", 1)
+        journal.take_segment()
+    elif missing == "pending":
+        journal.append(CancelRequested(sequence=journal.length, timestamp=stamp.moment, reason="enough"))
+        journal.status = JournalStatus.BLOCKED
+    elif missing == "patch":
+        journal.record_patch("new", True)
+    waiting = {
+        "number": Waiting("Single", (".7",)),
+        "kind": Waiting("All", (".1",)),
+        "signals": Waiting("Single", (".1",), (SignalWait(".1", "go"),)),
+    }.get(missing, Waiting("Single", (f".{journal.next_child}",)))
+    before = memory(journal)
+    assert quick.step(journal, stamp, stamp, ".0", b"1", CALLEE, "{}", MARK, waiting) is None
+    assert memory(journal) == before
+
+
+def long_journal(events: int) -> Journal:
+    """A journal that waits for its first call, as if it had so many events; nothing of it is pending."""
+    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_000)
+    quick.begin(journal, stamp, "d", "1", None, None, 1)
+    quick.schedule(journal, stamp, CALLEE, "{}", MARK)
+    quick.wait(journal, stamp, Waiting("Single", (".0",)))
+    journal.take_segment()
+    journal.length += events
+    journal.pending_first = journal.length
+    return journal
 
 
 class Heard(Journal):

@@ -40,7 +40,7 @@ class _AnySegment(Struct):
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(Segment)
 _probe: Final = msgspec.json.Decoder(_AnySegment)
-_HEAD: Final = f'{{"v":{FORMAT_VERSION},"events":['
+SEGMENT_HEAD: Final = f'{{"v":{FORMAT_VERSION},"events":['
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -53,7 +53,7 @@ def join_segment(patches: dict[str, bool], events: Sequence[Event | str]) -> str
     """The same text as `encode_segment` gives, of events some of which are written already."""
     if not patches:
         try:
-            return f"{_HEAD}{','.join(events)}]}}"  # type: ignore[arg-type]  # nearly always all of them are text
+            return f"{SEGMENT_HEAD}{','.join(events)}]}}"  # type: ignore[arg-type]  # nearly always all of them are text
         except TypeError:
             pass
     written = [event if type(event) is str else _encoder.encode(event).decode() for event in events]

@@ -35,6 +35,7 @@ from holdfast.core.journal.events import (
     TimerScheduled,
 )
 from holdfast.core.journal.fold import JournalStatus
+from holdfast.core.journal.format import SEGMENT_HEAD
 from holdfast.core.journal.journal import Journal
 from holdfast.core.journal.stamp import Stamp
 
@@ -42,6 +43,10 @@ _RUNNING: Final = JournalStatus.RUNNING
 _BLOCKED: Final = JournalStatus.BLOCKED
 _COMPLETED: Final = JournalStatus.COMPLETED
 _encode: Final = msgspec.json.Encoder().encode
+
+STEP_EVENTS: Final = 5
+_NUMBERS_MOST: Final = 4_096
+_NUMBERS: Final = tuple(map(str, range(_NUMBERS_MOST + STEP_EVENTS)))  # most journals are shorter than that
 
 
 class CallText:
@@ -263,6 +268,57 @@ def ran(journal: Journal, begun: Stamp, stamp: Stamp, promise_id: str, value: by
         f'"attempt":1,"v":1}},{{"event":"InvokeCompleted","sequence":{length + 1},"timestamp":"{text}",'
         f'"promise_id":"{promise_id}","result":{{"outcome":"ok","value":{value.decode()}}},"attempt":1,"v":1}},'
         f'{{"event":"ExecutionResumed","sequence":{length + 2},"timestamp":"{text}","v":1}}'
+    )
+
+
+def step(
+    journal: Journal,
+    begun: Stamp,
+    stamp: Stamp,
+    promise_id: str,
+    value: bytes,
+    callee: CallText,
+    text: str,
+    fingerprint: str,
+    waiting: Waiting,
+) -> str | None:
+    """`ran` of one call, `schedule` of the next and `wait` for that one, in one piece: the segment of a commit.
+
+    None, and nothing is recorded, where something else is pending, or not every check passes at a look.
+    """
+    call, outstanding = journal.calls.get(promise_id), journal.outstanding
+    length, number = journal.length, journal.next_child
+    (next_id,) = waiting.waiting_on
+    is_awaited = journal.status is _BLOCKED and len(outstanding) == 1 and promise_id in outstanding
+    if call is None or call.attempt or not is_awaited or journal.pending or journal.pending_patches:
+        return None
+    if next_id != f".{number}" or waiting.kind != "Single" or waiting.signals:
+        return None
+    journal.words[call.number] = hash(value)
+    journal.flags[call.number] |= SETTLED
+    journal.flags.append(CALL)
+    journal.words.append(0)
+    del journal.calls[promise_id]
+    call.number = number
+    journal.calls[next_id] = call
+    journal.outstanding = {next_id}
+    journal.waiting = waiting
+    journal.next_child = number + 1
+    journal.length = journal.pending_first = length + STEP_EVENTS
+    is_short = length < _NUMBERS_MOST
+    first, second, third, fourth, fifth = (
+        _NUMBERS[length : length + 5] if is_short else map(str, range(length, length + 5))
+    )
+    now = stamp.text
+    return (
+        f'{SEGMENT_HEAD}{{"event":"InvokeStarted","sequence":{first},"timestamp":"{begun.text}","promise_id":"{promise_id}",'
+        f'"attempt":1,"v":1}},{{"event":"InvokeCompleted","sequence":{second},"timestamp":"{now}",'
+        f'"promise_id":"{promise_id}","result":{{"outcome":"ok","value":{value.decode()}}},"attempt":1,"v":1}},'
+        f'{{"event":"ExecutionResumed","sequence":{third},"timestamp":"{now}","v":1}},'
+        f'{{"event":"InvokeScheduled","sequence":{fourth},"timestamp":"{now}","promise_id":"{next_id}'
+        f'{callee.head}{text},"fingerprint":"{fingerprint}{callee.tail},'
+        f'{{"event":"ExecutionAwaiting","sequence":{fifth},"timestamp":"{now}","waiting_on":["{next_id}"],'
+        '"kind":"Single","v":1}]}'
     )
 
 

@@ -37,13 +37,14 @@ class Current:
         attempt: int,
         last_beat: str | None,
         on_beat: Callable[[str, str], None],
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.execution = execution  # the text id of the execution that called, or of the task's own
         self.promise = promise
         self.attempt = attempt  # from 1
         self._last_beat = last_beat
         self._on_beat = on_beat
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop or asyncio.get_running_loop()
         self._scope: asyncio.Timeout | None = None
         self._heartbeat_seconds: float | None = None
 

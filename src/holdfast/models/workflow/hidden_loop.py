@@ -11,7 +11,7 @@ import asyncio
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Coroutine
-from typing import Any, Final, NoReturn, TypeAlias, cast
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from holdfast.core.errors import ForeignAwaitError
 from holdfast.models.workflow.divergence import line_of_caller
@@ -46,7 +46,17 @@ _set_running_loop: Final = asyncio._set_running_loop
 _asyncgen_hooks: Final = sys.get_asyncgen_hooks
 _set_asyncgen_hooks: Final = sys.set_asyncgen_hooks
 
-Hidden: TypeAlias = tuple[AbstractEventLoop | None, Any, asyncio.Task[Any] | None]
+
+class Outside(NamedTuple):
+    """What code on a thread finds while no body runs there. It is the same for as long as the loop runs."""
+
+    loop: AbstractEventLoop | None
+    generator_hooks: Any
+
+
+def look_outside() -> Outside:
+    return Outside(_running_loop(), _asyncgen_hooks())
+
 
 # Since Python 3.14 the current task is the thread's, not the loop's: it has to be hidden for itself.
 if sys.version_info >= (3, 14):
@@ -55,19 +65,20 @@ else:
     _swap_task: Any = None
 
 
-def hide() -> Hidden:
-    """From now on code on this thread finds no loop and no task, and the loop is not told of its async generators."""
-    loop = _running_loop()
-    hidden = (loop, _asyncgen_hooks(), None if _swap_task is None or loop is None else _swap_task(loop, None))
+def hide(outside: Outside) -> asyncio.Task[Any] | None:
+    """From now on code on this thread finds no loop and no task, and the loop is not told of its async generators.
+
+    What `show` takes.
+    """
+    task = None if _swap_task is None or outside.loop is None else _swap_task(outside.loop, None)
     _set_running_loop(HIDDEN_LOOP)
     _set_asyncgen_hooks(None, None)
-    return hidden
+    return task
 
 
-def show(hidden: Hidden) -> None:
+def show(outside: Outside, task: asyncio.Task[Any] | None) -> None:
     """The end of what `hide` began."""
-    loop, hooks, task = hidden
-    _set_asyncgen_hooks(*hooks)
-    _set_running_loop(loop)
+    _set_asyncgen_hooks(*outside.generator_hooks)
+    _set_running_loop(outside.loop)
     if task is not None:
-        _swap_task(loop, task)
+        _swap_task(outside.loop, task)

@@ -13,18 +13,16 @@ from collections.abc import Coroutine
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw
-
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import quick
-from holdfast.core.journal.events import Ok
+from holdfast.core.journal.quick import STEP_EVENTS
 from holdfast.core.journal.stamp import Stamp
 from holdfast.engine.observer import STEPS
 from holdfast.models.own_context import InContext
 from holdfast.models.workflow.attempts import Returned
 from holdfast.models.workflow.current import CURRENT_CALL, Current
 from holdfast.models.workflow.inline_calls import InlineCalls
-from holdfast.models.workflow.open_call import OpenCall, Settled
+from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.run_ledger import is_uneventful
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal
 
@@ -52,27 +50,28 @@ class Lane(InlineCalls):
     async def _go_on_in_lane(self, call: OpenCall, steps: int, since: float) -> int | None:
         """Run this call and those after it. How many steps it has been; None if the run is over."""
         session, claim, engine = self._session, self._claim, self._engine
-        may_keep, commit, now, open_calls = engine.may_keep, engine.commit, engine.now, session.open_calls
-        found: OpenCall | None = call
-        while found is not None:
-            call = found
-            if session.decided or session.spawned:
-                if not self._has_only_events():
-                    if not await self._commit():
+        may_keep, commit, now = engine.may_keep, engine.commit, engine.now
+        segment: str | None = None
+        while True:
+            if segment is not None:  # as `_commit` does
+                self._is_committing = True
+                try:
+                    receipt = await commit(claim, *self._step_effects(call, segment))
+                    if is_uneventful(receipt):
+                        self._set_time(receipt.at_us)
+                    elif not await self._after(receipt):
                         return None
-                else:  # as `_commit` does
-                    self._is_committing = True
-                    try:
-                        receipt = await commit(claim, *self._events(call))
-                        if is_uneventful(receipt):
-                            self._set_time(receipt.at_us)
-                        elif not await self._after(receipt):
-                            return None
-                    finally:
-                        self._is_committing = False
-                        if self._turns:
-                            self._pass_on()
-            if session.decided or session.cancel_sequence is not None or open_calls.get(call.promise_id) is not call:
+                finally:
+                    self._is_committing = False
+                    if self._turns:
+                        self._pass_on()
+            elif (session.decided or session.spawned) and not await self._commit():
+                return None
+            if (
+                session.decided
+                or session.cancel_sequence is not None
+                or session.open_calls.get(call.promise_id) is not call
+            ):
                 return steps  # something came with that commit
             steps += 1
             begun = session.stamp
@@ -82,56 +81,55 @@ class Lane(InlineCalls):
                 outcome = await self._attempt_on(call, outcome)
             if now() != self._time_base:  # else no time has passed since the last commit, as far as the loop knows
                 session.stamp = Stamp(self._now_us())
-            if type(outcome) is not tuple or self._is_interrupted or self._is_stirred:
+            if (
+                type(outcome) is not tuple
+                or self._is_interrupted
+                or self._is_stirred
+                or not may_keep(claim, steps, since)
+            ):
                 self._record_start(call, begun)
                 await self._after_attempt(call, Returned(*outcome) if type(outcome) is tuple else outcome)  # type: ignore[arg-type]
                 return steps
-            self._complete(call, begun, *outcome)
             try:
-                session.drive()
+                if call.started:
+                    self._settle(call, Returned(*outcome))
+                    session.drive()
+                    segment = None
+                else:
+                    segment = session.turn(call, begun, *outcome, alone=self._has_only_events())
+                    if segment is not None:
+                        continue
             except HoldfastError as error:
                 await self._strand(error)
                 return None
-            if session.is_finished or session.to_cancel or not may_keep(claim, steps, since):
+            found = None if session.is_finished or session.to_cancel else self._next_in_lane()
+            if found is None:
                 return steps
-            found = self._next_in_lane()
-        return steps
+            call = found
 
     async def _strand(self, error: HoldfastError) -> None:
         """The run's own."""
         raise error
 
-    # ------------------------------------------------------------------ the commit before a step
+    # ------------------------------------------------------------------ the commit of a step
 
     def _has_only_events(self) -> bool:
-        """Whether all there is to commit are events of the journal, and the row changes in its step at the most."""
-        session = self._session
+        """Whether what comes of the body's turn is all that is to be committed, and the row's step may change."""
         return not (
             self._beats
-            or session.has_new_published
-            or session.has_new_attributes
-            or session.spawned
             or self._ingested
-            or self._extra_effects
             or self._is_committing
             or self._is_over
             or self._step_shown is None  # the first commit of a claim
         )
 
-    def _events(self, call: OpenCall) -> tuple[AdvanceExecution, AppendJournal]:
-        """`_effects` of a run that `_has_only_events`, and waits for this call."""
-        session = self._session
-        journal = session.journal
-        first = journal.pending_first
-        count = journal.length - first
-        body = journal.take_segment()
-        session.journal_bytes += len(body)
-        session.decided = False
-        advance = GO_ON
+    def _step_effects(self, call: OpenCall, segment: str) -> tuple[AdvanceExecution, AppendJournal]:
+        """`_effects` of a segment that `Session.turn` gave; `call` is the one that it begins."""
+        first, advance = self._session.journal.length - STEP_EVENTS, GO_ON
         if call.function_name != self._step_shown:
             self._step_shown = call.function_name
             advance = call.callee.arrival  # type: ignore[union-attr]  # a task's
-        return advance, AppendJournal(first, count, body)
+        return advance, AppendJournal(first, STEP_EVENTS, segment)
 
     # ------------------------------------------------------------------ the step
 
@@ -140,7 +138,7 @@ class Lane(InlineCalls):
         task: Task[..., Any] = call.callee  # type: ignore[assignment]
         arguments, call.arguments = call.arguments, None
         context = copy_context()
-        context.run(_set_current, Current(self._id, self._id + call.promise_id, 1, None, self._on_beat))
+        context.run(_set_current, Current(self._id, self._id + call.promise_id, 1, None, self._on_beat, self._loop))
         self._in_place = self._task
         try:
             running: Coroutine[Any, Any, Any] = task.call(*arguments)
@@ -172,17 +170,3 @@ class Lane(InlineCalls):
         if not call.started:
             call.attempt, call.started, call.first_started_us = 1, True, begun.us
             quick.start(self._session.journal, begun, call.promise_id, 1)
-
-    def _complete(self, call: OpenCall, begun: Stamp, raw: bytes, value: Any) -> None:
-        """`_settle` of a call that returned."""
-        session, promise_id = self._session, call.promise_id
-        journal = session.journal
-        del session.open_calls[promise_id]
-        if call.started:
-            session.settled[promise_id] = Settled(journal.length, Ok(Raw(raw)))
-            quick.complete(journal, session.stamp, promise_id, 1, raw)
-        else:
-            session.settled[promise_id] = Settled(journal.length + 1, Ok(Raw(raw)))
-            quick.ran(journal, begun, session.stamp, promise_id, raw)
-        session.fresh[promise_id] = value
-        session.decided = True

@@ -7,12 +7,19 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from holdfast.core.journal.events import Ok
 from holdfast.models.workflow.callee import Callee, CallSettings
 
 
 class Settled(Struct, frozen=True, gc=False):
     sequence: int
-    value: Any  # Result of a call, Raw payload of a signal, FIRED
+    held: Any
+
+    @property
+    def value(self) -> Any:
+        """Result of a call, Raw payload of a signal, FIRED."""
+        held = self.held
+        return Ok(Raw(held)) if type(held) is bytes else held  # as the lane leaves it: few ask for it once more
 
 
 class OpenCall(Struct, eq=False, gc=False):

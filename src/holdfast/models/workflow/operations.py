@@ -36,7 +36,7 @@ from holdfast.core.journal.stamp import stamp_at
 from holdfast.models.workflow.callee import Callee, forgive
 from holdfast.models.workflow.control_flow import CURRENT, Cancelled, Diverged, Evicted
 from holdfast.models.workflow.divergence import describe
-from holdfast.models.workflow.open_call import OpenCall
+from holdfast.models.workflow.open_call import OpenCall, Settled
 from holdfast.models.workflow.past import BLOCKED, Past
 from holdfast.models.workflow.promise import SignalPromise, forbid_elsewhere
 
@@ -57,6 +57,23 @@ class Operations(Past):
             raise forbid_elsewhere("this promise")
         if self.is_evicting:
             raise Evicted
+        if self.answered is not None:
+            self.write_up()
+
+    def write_up(self) -> None:
+        """Record what the lane left to be told together with the body's next call: it has done something else."""
+        assert self.answered is not None
+        (call, begun, raw), asked = self.answered, self.asked
+        self.answered = self.asked = None
+        promise_id, journal = call.promise_id, self.journal
+        del self.open_calls[promise_id]
+        self.settled[promise_id] = Settled(journal.length + 1, raw)
+        quick.ran(journal, begun, self.stamp, promise_id, raw)
+        self.decided = True
+        if asked is not None:
+            task, text, arguments, mark = asked
+            promise_id = quick.schedule(journal, self.stamp, task.call_text, text, mark)
+            self.open_calls[promise_id] = OpenCall(promise_id, task.name, text, False, task, arguments)
 
     def allocate(self, kind: str, name: str, mark: str, text: str = "") -> tuple[str, bool]:
         """The local id of the next operation, and whether the journal has it already. `text` is a call's input."""
@@ -64,6 +81,8 @@ class Operations(Past):
             raise forbid_elsewhere("this context")
         if self.is_evicting:
             raise Evicted
+        if self.answered is not None:
+            self.write_up()
         if self.divergence is not None:
             raise Diverged
         number = self.next
@@ -94,6 +113,8 @@ class Operations(Past):
 
     def cannot_go_on(self, error: DecodeError | ConfigurationError) -> NoReturn:
         """Here; other code, or this where it is installed whole, can. So it is nothing that the body could catch."""
+        if self.answered is not None:
+            self.write_up()
         self.caught_up = False
         self.divergence = error
         raise Diverged from error
@@ -118,6 +139,13 @@ class Operations(Past):
 
         `arguments` are what `text` says, where they have been read from it.
         """
+        if self.answered is not None:
+            if self.asked is None and arguments is not None and callee.is_plain and not callee.is_remote:  # type: ignore[attr-defined]
+                number = self.next
+                self.next = number + 1
+                self.asked = callee, text, arguments, fingerprint(text)  # type: ignore[assignment]  # a task has arguments
+                return f".{number}"
+            self.write_up()
         if callee.is_remote and self._depth() >= DEPTH_MOST:
             raise CallNotAllowedError(
                 f"{callee.name} would be the child of {DEPTH_MOST} ancestors; a call tree this deep is a loop: "
@@ -349,7 +377,7 @@ class Operations(Past):
     @property
     def is_replaying(self) -> bool:
         """Whether the body is still in its past."""
-        return self.next < self.replay_until or self.journal.status is BLOCKED
+        return self.next < self.replay_until or (self.journal.status is BLOCKED and self.answered is None)
 
     # ------------------------------------------------------------------ answers for the body
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw
 
@@ -28,9 +28,13 @@ from holdfast.core.journal.events import (
     SignalReceived,
 )
 from holdfast.core.journal.stamp import Stamp
+from holdfast.models.workflow.hidden_loop import Outside
 from holdfast.models.workflow.learning import FIRED, take_in
 from holdfast.models.workflow.open_call import OpenCall, Settled
 from holdfast.models.workflow.promise import Wait
+
+if TYPE_CHECKING:
+    from holdfast.models.workflow.task import Task
 
 BLOCKED: Final = JournalStatus.BLOCKED
 _NEVER: Final = Stamp(0)
@@ -43,7 +47,7 @@ class Past:
     """
 
     __slots__ = (
-        *("attributes", "body", "buffered", "cancel_raised", "cancel_reason", "recorded"),
+        *("answered", "asked", "attributes", "body", "buffered", "cancel_raised", "cancel_reason", "recorded"),
         *(
             "cancel_sequence",
             "caught_up",
@@ -55,13 +59,14 @@ class Past:
             "fresh",
         ),
         *("has_new_attributes", "has_new_published", "is_evicting", "is_finished", "is_fork", "journal"),
-        *("journal_bytes", "next", "now_us", "open_calls", "owners", "published", "replay_until", "result"),
+        *("journal_bytes", "next", "now_us", "open_calls", "outside", "owners", "published", "replay_until", "result"),
         *("settled", "spawned", "stamp", "submitted", "taken", "timers", "to_cancel", "wait", "watched"),
     )
 
     def __init__(self, promise_text: str, body: Coroutine[Any, Any, Any] | None = None) -> None:
         self.journal = Journal(promise_text)
         self.body = body
+        self.outside: Outside | None = None  # of the thread and loop that it runs on, once it does
         self.now_us = 0  # the store's time of the last commit, which is what ctx.now() gives
         self.stamp = _NEVER
         self.next = 0
@@ -73,6 +78,10 @@ class Past:
         self.settled: dict[str, Settled] = {}
         self.fresh: dict[str, Any] = {}  # results as they were read back when they were written, not taken yet
         self.open_calls: dict[str, OpenCall] = {}
+        # While the body runs on in the lane: the call whose result it was given, which is not recorded yet, when that
+        # began, and the result; and the plain call that it has made since, if it has done nothing else.
+        self.answered: tuple[OpenCall, Stamp, bytes] | None = None
+        self.asked: tuple[Task[..., Any], str, tuple[Any, ...], str] | None = None
         self.timers: dict[str, int] = NONE  # open ones: when they fire
         self.spawned: list[OpenCall] = NONE  # remote calls to be inserted with the next commit
         self.to_cancel: tuple[str, ...] = ()  # calls whose join set was left, or which a cancel found open

@@ -77,20 +77,23 @@ class CallPromise(Promise[T]):
         self._call = call  # a Callee: decodes results and rebuilds errors
         self._decoded: Any = UNSET
 
-    def __await__(self) -> Generator[Wait, None, T]:
-        """As any promise; in one piece, since this is what bodies await most."""
+    def __await__(self) -> Generator[Wait, tuple[Any] | None, T]:
+        """As any promise; in one piece, since this is what bodies await most. The lane sends what the call gave."""
         session, promise_id = self._session, self.local_id
         if CURRENT.session is not session or session.is_evicting:
             session.must_be_current()
-        if self._outcome is UNSET:
-            if not session.is_ready_alone(promise_id):
-                yield Wait("Single", (promise_id,))
-            self._outcome = session.settled[promise_id].value
-            self._decoded = session.fresh.pop(promise_id, UNSET)
-        return self._value() if self._decoded is UNSET else self._decoded
+        if self._decoded is UNSET:
+            if self._outcome is UNSET and not session.is_ready_alone(promise_id):
+                answer = yield Wait("Single", (promise_id,))
+                if answer is not None:
+                    (self._decoded,) = answer
+                    return self._decoded  # type: ignore[no-any-return]
+            self._settle()
+            return self._value()
+        return self._decoded  # type: ignore[no-any-return]
 
     def _settle(self) -> None:
-        if self._outcome is UNSET:
+        if self._outcome is UNSET and self._decoded is UNSET:
             session, promise_id = self._session, self.local_id
             self._outcome = session.settled[promise_id].value
             self._decoded = session.fresh.pop(promise_id, UNSET)

@@ -49,12 +49,14 @@ class Run(Lane):
     async def go(self) -> None:
         claim, engine = self._claim, self._engine
         self._task = asyncio.current_task()  # type: ignore[assignment]  # a claim always has a task of its own
+        self._loop = self._task.get_loop()
         engine.watch(claim, self._on_stir)
         try:
             self._losses = engine.store.losses
             warm = self._runner.warm.take(claim.promise, (claim.revision, self._losses))
             if warm is not None:
                 self._session = warm
+                warm.outside = None
             else:
                 try:
                     self._session = self._new_session()

@@ -20,9 +20,11 @@ from holdfast.core.journal.events import (
     ExecutionFailed,
     Failure,
 )
+from holdfast.core.journal.stamp import Stamp
 from holdfast.models.workflow.control_flow import CURRENT, Cancelled, Diverged, Evicted
 from holdfast.models.workflow.divergence import explain_asyncio, foreign_await
-from holdfast.models.workflow.hidden_loop import hide, show
+from holdfast.models.workflow.hidden_loop import hide, look_outside, show
+from holdfast.models.workflow.open_call import OpenCall, Settled
 from holdfast.models.workflow.operations import RUNNING, Operations, awaiting
 from holdfast.models.workflow.past import BLOCKED
 from holdfast.models.workflow.promise import Wait
@@ -54,20 +56,58 @@ class Session(Operations):
         while not self.is_finished:
             if journal.status is BLOCKED:
                 self.resume()
-            wait = self._send()
+            wait = self._send(None)
             if wait is None or self.divergence is not None:
                 break
-            self.wait = wait
-            if self.caught_up and journal.status is RUNNING and not wait.signals:
-                quick.wait(journal, self.stamp, wait)
-                if wait.kind == "Single" and self.cancel_sequence is None:
-                    return  # it was asked for because it is not settled
-            else:
-                self._block(wait)
-            if not self.can_resume:
+            if self._stands_at(wait):
                 return
         if self.divergence is not None:
             raise self.divergence
+
+    def turn(self, call: OpenCall, begun: Stamp, raw: bytes, value: Any, *, alone: bool) -> str | None:
+        """`drive`, with what the call returned that the body waits for, begun at a time.
+
+        If all that the body does is to call and await the next plain task, the end of the one call and the begin of
+        the other are told together: a segment to be committed `alone`, if it may be; `call` is the other call from
+        then on. Else None, and what happened is pending.
+        """
+        self.answered = call, begun, raw
+        wait = self._send((value,))
+        if self.answered is not None:
+            asked = self.asked
+            if alone and wait is not None and asked is not None:
+                task, text, arguments, mark = asked
+                promise_id, length = call.promise_id, self.journal.length
+                segment = quick.step(self.journal, begun, self.stamp, promise_id, raw, task.call_text, text, mark, wait)
+                if segment is not None:
+                    self.answered = self.asked = None
+                    self.wait = wait
+                    self.settled[promise_id] = Settled(length + 1, raw)
+                    del self.open_calls[promise_id]
+                    (call.promise_id,) = wait.waiting_on
+                    self.open_calls[call.promise_id] = call
+                    call.input, call.arguments = text, arguments
+                    if call.callee is not task:
+                        call.callee, call.function_name = task, task.name
+                    self.journal_bytes += len(segment)
+                    return segment
+            self.write_up()
+        if self.divergence is not None:
+            raise self.divergence
+        if wait is not None and not self._stands_at(wait):
+            self.drive()
+        return None
+
+    def _stands_at(self, wait: Wait) -> bool:
+        """Record what the body waits for; whether it has to."""
+        self.wait = wait
+        if self.caught_up and self.journal.status is RUNNING and not wait.signals:
+            quick.wait(self.journal, self.stamp, wait)
+            if wait.kind == "Single" and self.cancel_sequence is None:
+                return True  # it was asked for because it is not settled
+        else:
+            self._block(wait)
+        return not self.can_resume
 
     def resume(self) -> None:
         """Record that the wait is over, if the body stands at it and it is."""
@@ -75,19 +115,22 @@ class Session(Operations):
         if self.wait is not None and journal.status is BLOCKED and journal.is_wait_satisfied:
             quick.resume(journal, self.stamp)
 
-    def _send(self) -> Wait | None:
+    def _send(self, answer: tuple[Any] | None) -> Wait | None:
         """One `send`, with the loop hidden: asyncio's own tools would act on the engine's task."""
         body = self.body
         assert body is not None
+        outside = self.outside
+        if outside is None:
+            outside = self.outside = look_outside()
         CURRENT.session = self
-        hidden = hide()
+        hidden = hide(outside)
         try:
             if self.cancel_sequence is not None and self._must_throw_cancel():
                 self.note_cancel_raised()
                 wait = body.throw(Cancelled(self.cancel_reason))
             else:
                 self.wait = None
-                wait = body.send(None)
+                wait = body.send(answer)
         except StopIteration as stop:
             self._finish(stop.value, None)
             return None
@@ -99,7 +142,7 @@ class Session(Operations):
             self._finish(None, explain_asyncio(error))
             return None
         finally:
-            show(hidden)
+            show(outside, hidden)
             CURRENT.session = None
         if type(wait) is not Wait:
             foreign = foreign_await(body, wait)
@@ -140,6 +183,8 @@ class Session(Operations):
     def _finish(self, value: Any, error: BaseException | None) -> None:
         if self.divergence is not None:
             return
+        if self.answered is not None:
+            self.write_up()
         skipped = self._skipped()
         if skipped is not None and not isinstance(error, ForeignAwaitError):
             raised = None if error is None else Operation("", f"raise {type(error).__name__}: {error}", "", "")
@@ -168,14 +213,15 @@ class Session(Operations):
             return
         self.is_evicting, self.caught_up = True, False
         earlier, CURRENT.session = CURRENT.session, self
+        outside = look_outside()  # a body of another run may be at work here, or no loop at all
         try:
             for _ in range(CLOSE_TRIES):  # a body that swallows its end and awaits again is told once more
-                hidden = hide()
+                hidden = hide(outside)
                 try:
                     try:
                         body.close()
                     finally:
-                        show(hidden)
+                        show(outside, hidden)
                     break
                 except RuntimeError:
                     continue
