@@ -17,6 +17,7 @@ from holdfast.core.errors import CallNotAllowedError
 from holdfast.core.journal import decode_segment
 from holdfast.models.workflow.lane import Lane
 from holdfast.models.workflow.session import Session
+from holdfast.store.effects import AppendJournal
 from tests.models.workflow.kit import Rig
 
 Between = Callable[[Context, "Tasks"], Awaitable[Any]]
@@ -263,10 +264,10 @@ async def test_whatever_a_body_does_between_two_calls_is_recorded_as_on_the_long
     told: list[bool] = []
     turn = Session.turn
 
-    def watched(session: Session, *answer: Any, alone: bool) -> str | None:
-        segment = turn(session, *answer, alone=alone)
-        told.append(segment is not None)
-        return segment
+    def watched(session: Session, *answer: Any, alone: bool) -> AppendJournal | None:
+        step = turn(session, *answer, alone=alone)
+        told.append(step is not None)
+        return step
 
     monkeypatch.setattr(Session, "turn", watched)
     tasks = Tasks(rig)

@@ -44,9 +44,8 @@ _BLOCKED: Final = JournalStatus.BLOCKED
 _COMPLETED: Final = JournalStatus.COMPLETED
 _encode: Final = msgspec.json.Encoder().encode
 
-STEP_EVENTS: Final = 5
 _NUMBERS_MOST: Final = 4_096
-_NUMBERS: Final = tuple(map(str, range(_NUMBERS_MOST + STEP_EVENTS)))  # most journals are shorter than that
+_NUMBERS: Final = tuple(map(str, range(_NUMBERS_MOST + 5)))  # most journals are shorter than that
 
 
 class CallText:
@@ -282,18 +281,32 @@ def step(
     fingerprint: str,
     waiting: Waiting,
 ) -> str | None:
-    """`ran` of one call, `schedule` of the next and `wait` for that one, in one piece: the segment of a commit.
+    """A first attempt that ended, awaited alone, `schedule` of the next call and `wait` for that one, in one piece.
 
-    None, and nothing is recorded, where something else is pending, or not every check passes at a look.
+    What `Journal.take_segment` gives then; InvokeStarted at `begun` is told with them unless it was before. None, and
+    nothing is recorded, where not every check passes at a look.
     """
     call, outstanding = journal.calls.get(promise_id), journal.outstanding
     length, number = journal.length, journal.next_child
     (next_id,) = waiting.waiting_on
     is_awaited = journal.status is _BLOCKED and len(outstanding) == 1 and promise_id in outstanding
-    if call is None or call.attempt or not is_awaited or journal.pending or journal.pending_patches:
+    if call is None or call.attempt > 1 or not is_awaited:
         return None
     if next_id != f".{number}" or waiting.kind != "Single" or waiting.signals:
         return None
+    begin, now = "", stamp.text
+    if call.attempt:
+        length -= 1
+        call.attempt, call.running = 0, False
+    else:
+        begin = (
+            f'{{"event":"InvokeStarted","sequence":{length},"timestamp":"{begun.text}","promise_id":"{promise_id}",'
+            '"attempt":1,"v":1},'
+        )
+    is_short = length < _NUMBERS_MOST
+    second, third, fourth, fifth = (
+        _NUMBERS[length + 1 : length + 5] if is_short else map(str, range(length + 1, length + 5))
+    )
     journal.words[call.number] = hash(value)
     journal.flags[call.number] |= SETTLED
     journal.flags.append(CALL)
@@ -304,22 +317,21 @@ def step(
     journal.outstanding = {next_id}
     journal.waiting = waiting
     journal.next_child = number + 1
-    journal.length = journal.pending_first = length + STEP_EVENTS
-    is_short = length < _NUMBERS_MOST
-    first, second, third, fourth, fifth = (
-        _NUMBERS[length : length + 5] if is_short else map(str, range(length, length + 5))
-    )
-    now = stamp.text
-    return (
-        f'{SEGMENT_HEAD}{{"event":"InvokeStarted","sequence":{first},"timestamp":"{begun.text}","promise_id":"{promise_id}",'
-        f'"attempt":1,"v":1}},{{"event":"InvokeCompleted","sequence":{second},"timestamp":"{now}",'
+    journal.length = length + 5
+    events = (
+        f'{begin}{{"event":"InvokeCompleted","sequence":{second},"timestamp":"{now}",'
         f'"promise_id":"{promise_id}","result":{{"outcome":"ok","value":{value.decode()}}},"attempt":1,"v":1}},'
         f'{{"event":"ExecutionResumed","sequence":{third},"timestamp":"{now}","v":1}},'
         f'{{"event":"InvokeScheduled","sequence":{fourth},"timestamp":"{now}","promise_id":"{next_id}'
         f'{callee.head}{text},"fingerprint":"{fingerprint}{callee.tail},'
         f'{{"event":"ExecutionAwaiting","sequence":{fifth},"timestamp":"{now}","waiting_on":["{next_id}"],'
-        '"kind":"Single","v":1}]}'
+        '"kind":"Single","v":1}'
     )
+    if journal.pending or journal.pending_patches:
+        journal.pending.append(events)
+        return journal.take_segment()
+    journal.pending_first = length + 5
+    return f"{SEGMENT_HEAD}{events}]}}"
 
 
 def finish(journal: Journal, stamp: Stamp, result: str) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import quick
-from holdfast.core.journal.quick import STEP_EVENTS
 from holdfast.core.journal.stamp import Stamp
 from holdfast.engine.observer import STEPS
 from holdfast.models.own_context import InContext
@@ -51,12 +50,12 @@ class Lane(InlineCalls):
         """Run this call and those after it. How many steps it has been; None if the run is over."""
         session, claim, engine = self._session, self._claim, self._engine
         may_keep, commit, now = engine.may_keep, engine.commit, engine.now
-        segment: str | None = None
+        step: AppendJournal | None = None
         while True:
-            if segment is not None:  # as `_commit` does
+            if step is not None:  # as `_commit` does
                 self._is_committing = True
                 try:
-                    receipt = await commit(claim, *self._step_effects(call, segment))
+                    receipt = await commit(claim, self._arrival(call), step)
                     if is_uneventful(receipt):
                         self._set_time(receipt.at_us)
                     elif not await self._after(receipt):
@@ -91,17 +90,12 @@ class Lane(InlineCalls):
                 await self._after_attempt(call, Returned(*outcome) if type(outcome) is tuple else outcome)  # type: ignore[arg-type]
                 return steps
             try:
-                if call.started:
-                    self._settle(call, Returned(*outcome))
-                    session.drive()
-                    segment = None
-                else:
-                    segment = session.turn(call, begun, *outcome, alone=self._has_only_events())
-                    if segment is not None:
-                        continue
+                step = session.turn(call, begun, *outcome, alone=self._has_only_events())
             except HoldfastError as error:
                 await self._strand(error)
                 return None
+            if step is not None:
+                continue
             found = None if session.is_finished or session.to_cancel else self._next_in_lane()
             if found is None:
                 return steps
@@ -123,13 +117,12 @@ class Lane(InlineCalls):
             or self._step_shown is None  # the first commit of a claim
         )
 
-    def _step_effects(self, call: OpenCall, segment: str) -> tuple[AdvanceExecution, AppendJournal]:
-        """`_effects` of a segment that `Session.turn` gave; `call` is the one that it begins."""
-        first, advance = self._session.journal.length - STEP_EVENTS, GO_ON
-        if call.function_name != self._step_shown:
-            self._step_shown = call.function_name
-            advance = call.callee.arrival  # type: ignore[union-attr]  # a task's
-        return advance, AppendJournal(first, STEP_EVENTS, segment)
+    def _arrival(self, call: OpenCall) -> AdvanceExecution:
+        """What becomes of the row in a commit with which the run comes to this call."""
+        if call.function_name == self._step_shown:
+            return GO_ON
+        self._step_shown = call.function_name
+        return call.callee.arrival  # type: ignore[no-any-return,union-attr]  # a task's
 
     # ------------------------------------------------------------------ the step
 

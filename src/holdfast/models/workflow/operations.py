@@ -67,8 +67,13 @@ class Operations(Past):
         self.answered = self.asked = None
         promise_id, journal = call.promise_id, self.journal
         del self.open_calls[promise_id]
-        self.settled[promise_id] = Settled(journal.length + 1, raw)
-        quick.ran(journal, begun, self.stamp, promise_id, raw)
+        if call.started:
+            self.settled[promise_id] = Settled(journal.length, raw)
+            quick.complete(journal, self.stamp, promise_id, call.attempt, raw)
+            quick.resume(journal, self.stamp)
+        else:
+            self.settled[promise_id] = Settled(journal.length + 1, raw)
+            quick.ran(journal, begun, self.stamp, promise_id, raw)
         self.decided = True
         if asked is not None:
             task, text, arguments, mark = asked

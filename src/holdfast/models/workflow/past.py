@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import UNSET, Raw
 
@@ -35,6 +35,9 @@ from holdfast.models.workflow.promise import Wait
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.task import Task
+
+# A call that a body has made: its input, that as it is read back, and its fingerprint.
+Asked: TypeAlias = "tuple[Task[..., Any], str, tuple[Any, ...], str]"
 
 BLOCKED: Final = JournalStatus.BLOCKED
 _NEVER: Final = Stamp(0)
@@ -81,7 +84,7 @@ class Past:
         # While the body runs on in the lane: the call whose result it was given, which is not recorded yet, when that
         # began, and the result; and the plain call that it has made since, if it has done nothing else.
         self.answered: tuple[OpenCall, Stamp, bytes] | None = None
-        self.asked: tuple[Task[..., Any], str, tuple[Any, ...], str] | None = None
+        self.asked: Asked | None = None
         self.timers: dict[str, int] = NONE  # open ones: when they fire
         self.spawned: list[OpenCall] = NONE  # remote calls to be inserted with the next commit
         self.to_cancel: tuple[str, ...] = ()  # calls whose join set was left, or which a cancel found open

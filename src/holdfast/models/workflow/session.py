@@ -26,8 +26,9 @@ from holdfast.models.workflow.divergence import explain_asyncio, foreign_await
 from holdfast.models.workflow.hidden_loop import hide, look_outside, show
 from holdfast.models.workflow.open_call import OpenCall, Settled
 from holdfast.models.workflow.operations import RUNNING, Operations, awaiting
-from holdfast.models.workflow.past import BLOCKED
+from holdfast.models.workflow.past import BLOCKED, Asked
 from holdfast.models.workflow.promise import Wait
+from holdfast.store.effects import AppendJournal
 
 CLOSE_TRIES: Final = 10
 
@@ -64,11 +65,11 @@ class Session(Operations):
         if self.divergence is not None:
             raise self.divergence
 
-    def turn(self, call: OpenCall, begun: Stamp, raw: bytes, value: Any, *, alone: bool) -> str | None:
+    def turn(self, call: OpenCall, begun: Stamp, raw: bytes, value: Any, *, alone: bool) -> AppendJournal | None:
         """`drive`, with what the call returned that the body waits for, begun at a time.
 
         If all that the body does is to call and await the next plain task, the end of the one call and the begin of
-        the other are told together: a segment to be committed `alone`, if it may be; `call` is the other call from
+        the other are told together: all that is to be committed, if it may be `alone`. `call` is the other call from
         then on. Else None, and what happened is pending.
         """
         self.answered = call, begun, raw
@@ -76,27 +77,40 @@ class Session(Operations):
         if self.answered is not None:
             asked = self.asked
             if alone and wait is not None and asked is not None:
-                task, text, arguments, mark = asked
-                promise_id, length = call.promise_id, self.journal.length
-                segment = quick.step(self.journal, begun, self.stamp, promise_id, raw, task.call_text, text, mark, wait)
-                if segment is not None:
-                    self.answered = self.asked = None
-                    self.wait = wait
-                    self.settled[promise_id] = Settled(length + 1, raw)
-                    del self.open_calls[promise_id]
-                    (call.promise_id,) = wait.waiting_on
-                    self.open_calls[call.promise_id] = call
-                    call.input, call.arguments = text, arguments
-                    if call.callee is not task:
-                        call.callee, call.function_name = task, task.name
-                    self.journal_bytes += len(segment)
-                    return segment
+                step = self._step(call, begun, raw, asked, wait)
+                if step is not None:
+                    return step
             self.write_up()
         if self.divergence is not None:
             raise self.divergence
         if wait is not None and not self._stands_at(wait):
             self.drive()
         return None
+
+    def _step(self, call: OpenCall, begun: Stamp, raw: bytes, asked: Asked, wait: Wait) -> AppendJournal | None:
+        """`write_up` and `_stands_at` in one piece, as a commit."""
+        task, text, arguments, mark = asked
+        promise_id, journal = call.promise_id, self.journal
+        first, length = journal.pending_first, journal.length
+        body = quick.step(journal, begun, self.stamp, promise_id, raw, task.call_text, text, mark, wait)
+        if body is None:
+            return None
+        self.answered = self.asked = None
+        self.decided = False
+        self.wait = wait
+        self.journal_bytes += len(body)
+        del self.open_calls[promise_id]
+        if call.started:
+            self.settled[promise_id] = Settled(length, raw)
+            call.attempt, call.started, call.first_started_us = 0, False, 0
+        else:
+            self.settled[promise_id] = Settled(length + 1, raw)
+        (call.promise_id,) = wait.waiting_on
+        self.open_calls[call.promise_id] = call
+        call.input, call.arguments = text, arguments
+        if call.callee is not task:
+            call.callee, call.function_name = task, task.name
+        return AppendJournal(first, journal.length - first, body)
 
     def _stands_at(self, wait: Wait) -> bool:
         """Record what the body waits for; whether it has to."""
