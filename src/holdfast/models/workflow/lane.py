@@ -5,6 +5,10 @@ This is what most steps of most workflows are. All that is done here is done by 
 piece for the case in which nothing else is going on. Whatever is not plain (a task with a deadline or resources, a
 failure, a cancel, something in the inbox, a claim that is a second attempt) leaves the lane before it is dealt with, at
 a point at which the general loop takes over. A test runs programs with and without it and compares their journals.
+
+The end of one call and the begin of the next are told in one piece (`Session.turn`), so a body in the lane hears of a
+result before the journal does. Everything that it may do then but call the next plain task and await it comes by
+`Operations.write_up`, which tells the journal first.
 """
 
 from __future__ import annotations
