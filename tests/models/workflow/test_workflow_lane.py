@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import pytest
@@ -234,6 +234,35 @@ async def _an_async_generator(ctx: Context, tasks: Tasks) -> Any:
             yield await tasks.work(number)
 
     return [number async for number in numbers()]
+
+
+async def _the_next_of_an_async_generator(ctx: Context, tasks: Tasks) -> Any:
+    async def numbers() -> Any:
+        for number in (5, 6):
+            yield [await tasks.work(number), await tasks.waits(number)]
+
+    found = numbers()
+    return [await anext(found, None), await anext(found, None), await anext(found, None)]
+
+
+class ByHand:
+    """An awaitable around another one that keeps to itself what it is sent."""
+
+    def __init__(self, inner: Awaitable[Any]) -> None:
+        self._inner = inner
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        steps = self._inner.__await__()
+        while True:
+            try:
+                waiting = next(steps)
+            except StopIteration as end:
+                return end.value
+            yield waiting
+
+
+async def _awaited_by_hand(ctx: Context, tasks: Tasks) -> Any:
+    return [await ByHand(tasks.work(5)), await ByHand(tasks.waits(6))]
 
 
 async def _an_error_of_its_own(ctx: Context, tasks: Tasks) -> Any:

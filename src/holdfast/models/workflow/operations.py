@@ -63,7 +63,7 @@ class Operations(Past):
     def write_up(self) -> None:
         """Record what the lane left to be told together with the body's next call: it has done something else."""
         assert self.answered is not None
-        (call, begun, raw), asked = self.answered, self.asked
+        (call, begun, raw, _), asked = self.answered, self.asked
         self.answered = self.asked = None
         promise_id, journal = call.promise_id, self.journal
         del self.open_calls[promise_id]

@@ -81,9 +81,10 @@ class Past:
         self.settled: dict[str, Settled] = {}
         self.fresh: dict[str, Any] = {}  # results as they were read back when they were written, not taken yet
         self.open_calls: dict[str, OpenCall] = {}
-        # While the body runs on in the lane: the call whose result it was given, which is not recorded yet, when that
-        # began, and the result; and the plain call that it has made since, if it has done nothing else.
-        self.answered: tuple[OpenCall, Stamp, bytes] | None = None
+        # While the body runs on in the lane: the call whose result it is given, which is not recorded yet, when that
+        # began, the result, and that as it is read back; and the plain call that it has made since, if it has done
+        # nothing else. Not sent into the body: not every awaitable between here and a promise passes that on.
+        self.answered: tuple[OpenCall, Stamp, bytes, Any] | None = None
         self.asked: Asked | None = None
         self.timers: dict[str, int] = NONE  # open ones: when they fire
         self.spawned: list[OpenCall] = NONE  # remote calls to be inserted with the next commit

@@ -77,16 +77,17 @@ class CallPromise(Promise[T]):
         self._call = call  # a Callee: decodes results and rebuilds errors
         self._decoded: Any = UNSET
 
-    def __await__(self) -> Generator[Wait, tuple[Any] | None, T]:
-        """As any promise; in one piece, since this is what bodies await most. The lane sends what the call gave."""
+    def __await__(self) -> Generator[Wait, None, T]:
+        """As any promise; in one piece, since this is what bodies await most."""
         session, promise_id = self._session, self.local_id
         if CURRENT.session is not session or session.is_evicting:
             session.must_be_current()
         if self._decoded is UNSET:
             if self._outcome is UNSET and not session.is_ready_alone(promise_id):
-                answer = yield Wait("Single", (promise_id,))
-                if answer is not None:
-                    (self._decoded,) = answer
+                yield Wait("Single", (promise_id,))
+                answered = session.answered
+                if answered is not None and answered[0].promise_id == promise_id:
+                    self._decoded = answered[3]
                     return self._decoded  # type: ignore[no-any-return]
             self._settle()
             return self._value()

@@ -57,7 +57,7 @@ class Session(Operations):
         while not self.is_finished:
             if journal.status is BLOCKED:
                 self.resume()
-            wait = self._send(None)
+            wait = self._send()
             if wait is None or self.divergence is not None:
                 break
             if self._stands_at(wait):
@@ -72,8 +72,8 @@ class Session(Operations):
         the other are told together: all that is to be committed, if it may be `alone`. `call` is the other call from
         then on. Else None, and what happened is pending.
         """
-        self.answered = call, begun, raw
-        wait = self._send((value,))
+        self.answered = call, begun, raw, value
+        wait = self._send()
         if self.answered is not None:
             asked = self.asked
             if alone and wait is not None and asked is not None:
@@ -129,7 +129,7 @@ class Session(Operations):
         if self.wait is not None and journal.status is BLOCKED and journal.is_wait_satisfied:
             quick.resume(journal, self.stamp)
 
-    def _send(self, answer: tuple[Any] | None) -> Wait | None:
+    def _send(self) -> Wait | None:
         """One `send`, with the loop hidden: asyncio's own tools would act on the engine's task."""
         body = self.body
         assert body is not None
@@ -144,7 +144,7 @@ class Session(Operations):
                 wait = body.throw(Cancelled(self.cancel_reason))
             else:
                 self.wait = None
-                wait = body.send(answer)
+                wait = body.send(None)
         except StopIteration as stop:
             self._finish(stop.value, None)
             return None
