@@ -278,6 +278,15 @@ async def _asyncio(ctx: Context, tasks: Tasks) -> None:
     await asyncio.sleep(0)
 
 
+async def _asyncio_and_a_call_in_clean_up(ctx: Context, tasks: Tasks) -> None:
+    try:
+        await asyncio.sleep(0)
+    finally:
+        ctx.log("cleaning up")
+        tasks.work(5)
+        ctx.log("not come to")
+
+
 BETWEEN: dict[str, Between] = {
     name.removeprefix("_"): found
     for name, found in list(globals().items())

@@ -160,6 +160,8 @@ class Session(Operations):
             CURRENT.session = None
         if type(wait) is not Wait:
             foreign = foreign_await(body, wait)
+            if self.answered is not None:
+                self.write_up()  # or its clean-up could make the call that is told with it
             self.evict()
             self._finish(None, foreign)
             return None
