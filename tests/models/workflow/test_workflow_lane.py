@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, RetryPolicy, TaskFailed, current
+from holdfast import Context, Handle, RetryPolicy, Status, TaskFailed, current
 from holdfast.core.errors import CallNotAllowedError
 from holdfast.core.journal import decode_segment
+from holdfast.models.workflow import runner as workflow_runner
 from holdfast.models.workflow.lane import Lane
 from holdfast.models.workflow.session import Session
 from holdfast.store.effects import AppendJournal
-from tests.models.workflow.kit import Rig
+from tests.models.workflow.kit import Gate, Rig
 
 Between = Callable[[Context, "Tasks"], Awaitable[Any]]
 
@@ -383,4 +384,54 @@ async def test_a_body_that_hears_of_a_call_cannot_be_asked_on_by_another(rig: Ri
     await first.start()
     await rig.run()
     assert "belongs to the workflow that made it" in await rig.result(await second.start())
+    await rig.check_journals()
+
+
+async def test_a_cancel_that_a_heartbeat_brings_in_finds_the_call_that_ends_after_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of the heartbeat is the first to hear of it: what would interrupt the call comes later, or is lost."""
+    monkeypatch.setattr(workflow_runner, "BEAT_COMMIT_SECONDS", 0)
+    monkeypatch.setattr(Lane, "_on_stir", lambda run: None)
+    tasks = Tasks(rig)
+    gate = Gate()
+    started: list[Handle[None]] = []
+
+    @rig.app.task
+    async def export() -> str:
+        await gate.wait()
+        for _ in range(2):  # what the first one brings in is written with the second
+            before = (await started[0].describe()).revision
+            current().heartbeat()
+            async with asyncio.timeout(20):
+                while (await started[0].describe()).revision == before:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+        return "exported"
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        await tasks.work(1)
+        try:
+            await export()
+        finally:
+            await tasks.work(2)
+
+    started.append(await work.start())
+    working = rig.working(await rig.worker())
+    await gate.reached.wait()
+    await started[0].cancel(reason="enough")
+    gate.opened.set()
+    await working
+    assert await rig.status(started[0]) is Status.CANCELLED
+    assert (await rig.lines(started[0]))[6:] == [
+        "InvokeScheduled root.1 export",
+        "ExecutionAwaiting [root.1] Single",
+        "InvokeStarted root.1 attempt=1",
+        "CancelRequested enough",
+        'InvokeCompleted root.1 Ok("exported") attempt=1',
+        "InvokeScheduled root.2 work",
+        "InvokeStarted root.2 attempt=1",
+        "InvokeCompleted root.2 Ok([2]) attempt=1",
+        "ExecutionCancelled enough",
+    ]
     await rig.check_journals()

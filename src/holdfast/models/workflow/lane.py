@@ -88,6 +88,7 @@ class Lane(InlineCalls):
                 type(outcome) is not tuple
                 or self._is_interrupted
                 or self._is_stirred
+                or session.cancel_sequence is not None  # it came with the commit of a heartbeat
                 or not may_keep(claim, steps, since)
             ):
                 self._record_start(call, begun)
