@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from holdfast import Context, Handle, RetryPolicy, Status, TaskFailed, current
 from holdfast.core.errors import CallNotAllowedError
 from holdfast.core.journal import decode_segment
+from holdfast.engine.observer import STEPS
 from holdfast.models.workflow import runner as workflow_runner
 from holdfast.models.workflow.lane import Lane
 from holdfast.models.workflow.session import Session
@@ -435,3 +436,30 @@ async def test_a_cancel_that_a_heartbeat_brings_in_finds_the_call_that_ends_afte
         "ExecutionCancelled enough",
     ]
     await rig.check_journals()
+
+
+async def test_a_tracer_sees_the_calls_after_it_was_set(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = Tasks(rig)
+    seen: list[str] = []
+
+    class Tracer:
+        def around(
+            self, kind: str, name: str, attempt: int, work: Coroutine[Any, Any, Any]
+        ) -> Coroutine[Any, Any, Any]:
+            seen.append(name)
+            return work
+
+    @rig.app.task
+    async def trace() -> None:
+        monkeypatch.setattr(STEPS, "tracer", Tracer())
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        await tasks.work(1)
+        await tasks.work(2)
+        await trace()
+        await tasks.work(3)
+        await tasks.other("4")
+
+    await rig.result(await work.start())
+    assert seen == ["work", "other"]

@@ -89,6 +89,7 @@ class Lane(InlineCalls):
                 or self._is_interrupted
                 or self._is_stirred
                 or session.cancel_sequence is not None  # it came with the commit of a heartbeat
+                or STEPS.tracer is not None  # somebody has begun to trace
                 or not may_keep(claim, steps, since)
             ):
                 self._record_start(call, begun)
