@@ -146,9 +146,9 @@ class Operations(Past):
         """
         if self.answered is not None:
             if self.asked is None and arguments is not None and callee.is_plain and not callee.is_remote:  # type: ignore[attr-defined]
+                self.asked = callee, text, arguments, fingerprint(text)  # type: ignore[assignment]  # a task has arguments
                 number = self.next
                 self.next = number + 1
-                self.asked = callee, text, arguments, fingerprint(text)  # type: ignore[assignment]  # a task has arguments
                 return f".{number}"
             self.write_up()
         if callee.is_remote and self._depth() >= DEPTH_MOST:
