@@ -136,16 +136,28 @@ async def test_a_flush_that_waited_for_the_reaper_is_fenced(
     assert (await hand.view("a")).status is Status.RUNNABLE
 
 
+@pytest.mark.parametrize("key", [None, "k"])
 async def test_a_pick_that_waited_for_the_reaper_gets_nothing(
-    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, key: str | None
 ) -> None:
     """A row must never be leased by a worker whose lease is gone: nobody would take it back."""
-    await hand.insert(row("a"))
+    await hand.insert(row("a", partition_key=key))
     await hand.store.beat(hand.name, -1)
     await held.fetchrow(ledger._sql["reap"], 10, 10)
     picked = await while_held(await connect(), held, hand.ask())
     assert picked.worker_lost
     assert (await hand.view("a")).locked_by is None
+
+
+@pytest.mark.parametrize("queues", [("default",), ("default", "other")])
+async def test_an_idle_worker_writes_nothing(
+    ledger: PostgresStore, hand: Hand, connect: Connect, queues: tuple[str, ...]
+) -> None:
+    """Each look would wait for the disk, and let others wait for it. A row that was locked says by whom last."""
+    await hand.insert(row("later", delay=3600))
+    assert await hand.pick(queues=queues) == []
+    locked_last = f"select xmax::text from {ledger._schema}.workers"
+    assert await (await connect()).fetchval(locked_last) == "0"
 
 
 async def test_the_reaper_passes_over_a_worker_that_is_just_picking(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
 import asyncpg
@@ -25,14 +26,14 @@ Row: TypeAlias = asyncpg.Record
 
 
 def claims_of(rows: Sequence[Row]) -> list[ExecutionClaim]:
-    """Rows of `pick_1` or `reclaim_1`; all of one call were leased at one moment."""
+    """Rows of `pick_1` or `reclaim_1`, put in the order of a pick; all of one call were leased at one moment."""
     picked_at_us = to_us(rows[0]["picked_at"]) if rows else 0
-    return [claim_of(row, picked_at_us) for row in rows]
+    return [claim_of(row, picked_at_us) for row in sorted(rows, key=itemgetter("priority", "eligible_at", "id"))]
 
 
 def claim_of(row: Row, picked_at_us: int = 0) -> ExecutionClaim:
     awaits = row["awaits"]
-    ids = row["signal_ids"]
+    inbox = row["inbox"]
     promise: bytes = row["promise"]
     parent = row["parent_id"]
     return ExecutionClaim(
@@ -54,7 +55,7 @@ def claim_of(row: Row, picked_at_us: int = 0) -> ExecutionClaim:
         crashes=row["crashes"],
         digest=row["digest"],
         awaits=None if awaits is None else tuple(awaits),
-        inbox=() if ids is None else _signals(row),
+        inbox=tuple([Signal(int(number), *rest) for number, *rest in inbox]) if inbox else (),
         timed_out=row["timed_out"],
         children_ready=row["children_ready"],
         barrier_round=row["barrier_round"],
@@ -71,10 +72,6 @@ def claim_of(row: Row, picked_at_us: int = 0) -> ExecutionClaim:
         published=row["published"],
         attributes=row["attributes"],
     )
-
-
-def _signals(row: Row) -> tuple[Signal, ...]:
-    return tuple(map(Signal, row["signal_ids"], row["signal_names"], row["signal_payloads"], row["signal_kinds"]))
 
 
 def view_of(row: Row) -> ExecutionView:

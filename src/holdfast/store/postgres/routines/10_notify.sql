@@ -4,7 +4,6 @@
 create or replace function {schema}.wake_1(p_topic text) returns void
 language plpgsql as $$
 begin
-  if exists (select from {schema}.listeners where topic = p_topic and expires_at > clock_timestamp()) then
-    perform pg_notify('{schema}', p_topic);
-  end if;
+  perform pg_notify('{schema}', p_topic)
+    where exists (select from {schema}.listeners where topic = p_topic and expires_at > clock_timestamp());
 end $$;

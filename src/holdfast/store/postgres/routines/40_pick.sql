@@ -276,6 +276,9 @@ begin
     end if;
   end loop;
 
+  if v_ids <> '{}' or v_keyed <> '{}' then
+    {include lock_worker}
+  end if;
   if v_keyed <> '{}' then
     -- In key order, so that two pickers wait for each other and never deadlock; one of them gets the key.
     with taken as (

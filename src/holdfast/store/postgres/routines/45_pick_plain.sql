@@ -14,46 +14,47 @@ declare
   v_queue text := p_queues[1];
   v_plain int := least(p_rooms[1], p_limit);
   v_priority int;
-  v_is_alone boolean;
+  v_last int;
+  v_is_registered boolean;
   v_is_limited boolean;
   v_is_unsettled boolean;
-  v_ids bigint[];
+  v_is_plain boolean;
+  v_ids bigint[] := '{}';
   v_is_trial boolean := p_limit = 0;
 begin
-  -- A row must never be leased by a worker whose lease was taken away: the reaper waits for this lock, or we for it.
-  perform from {schema}.workers w where w.id = p_worker for key share;
-  if not found and not v_is_trial then
-    next_due := -1;
-    return next;
-    return;
-  end if;
-  select exists (
+  select exists (select from {schema}.workers w where w.id = p_worker),
+    exists (
       select from {schema}.queues u
       where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)),
     exists (select from {schema}.partition_locks where holder is null),
     (select e.priority from {schema}.executions e
       where e.queue = v_queue and e.status = 'runnable' and not e.paused and e.partition_key is null
       order by e.queue, e.priority limit 1),
+    (select e.priority from {schema}.executions e
+      where e.queue = v_queue and e.status = 'runnable' and not e.paused and e.partition_key is null
+      order by e.queue desc, e.priority desc limit 1),
     cardinality(p_queues) = 1 and p_rooms[1] > 0 and not exists (
       select from {schema}.executions e
       where e.queue = v_queue and e.status = 'runnable' and not e.paused and not e.key_blocked
         and e.partition_key is not null)
-  into v_is_limited, v_is_unsettled, v_priority, v_is_alone;
-  if not v_is_trial and (v_is_limited or v_is_unsettled or not v_is_alone or (
-    -- Another priority: a statement of its own, for which the first one is a bound of the index.
-    select exists (
-      select from {schema}.executions e
-      where e.queue = v_queue and e.priority > v_priority and e.status = 'runnable' and not e.paused
-        and e.partition_key is null)
-  )) then
+  into v_is_registered, v_is_limited, v_is_unsettled, v_priority, v_last, v_is_plain;
+  if not v_is_registered and not v_is_trial then
+    next_due := -1;
+    return next;
+    return;
+  end if;
+  if not v_is_trial and (v_is_limited or v_is_unsettled or not v_is_plain or v_last > v_priority) then
     return query select * from {schema}.pick_widely_1(
       p_worker, p_queues, p_rooms, p_handlers, p_limit, v_now, v_is_limited, v_is_unsettled);
     return;
   end if;
   if v_priority is not null or v_is_trial then
     v_ids := array({include scan_plain});
-    return query
-      {include lease_rows};
+    if v_ids <> '{}' or v_is_trial then
+      {include lock_worker}
+      return query
+        {include lease_rows};
+    end if;
     if cardinality(v_ids) < v_plain or v_is_trial then
       next_due := extract(epoch from (
         select e.eligible_at from {schema}.executions e

@@ -1,0 +1,8 @@
+-- A row must never be leased by a worker whose lease was taken away: the reaper waits for this lock, or we for it. Once
+-- there is something to lease, so that an idle worker, which comes by again and again, writes nothing.
+perform from {schema}.workers w where w.id = p_worker for key share;
+if not found and p_limit > 0 then
+  next_due := -1;
+  return next;
+  return;
+end if;
