@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.core.status import Status
-from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit, Effect
+from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit, ConsumeSignals, Effect
 from holdfast.store.values import EndOf, ExecutionClaim, ExecutionView, NewSignal
 from holdfast.testing.hand import Hand, done, fail, keep, park, promise_of, row, strand
 
@@ -35,6 +35,18 @@ def effects_of(number: int) -> tuple[Effect, ...]:
         (sleep(), segment(0, 2)),
     )
     return shapes[number % len(shapes)]
+
+
+WAITS = ("has come", "consumed", "ignored", "in time")
+
+
+def _waiting(how: str, claim: ExecutionClaim) -> tuple[Effect, ...]:
+    """A wait for `go` and `late`, and what becomes of the `go` that is there already."""
+    came = tuple(signal.id for signal in claim.inbox if signal.name == "go")
+    ignored = came if how == "ignored" else ()
+    advance = park("go", "late", ignore=ignored, wake_after=60 if how == "in time" else None)
+    consume = (ConsumeSignals(came),) if how in ("consumed", "in time") else ()
+    return advance, segment(0, 2), *consume
 
 
 def facts(view: ExecutionView) -> tuple[object, ...]:
@@ -78,6 +90,30 @@ async def test_a_sleep_is_the_same_beside_a_commit_that_waits_for_a_signal(hand:
     assert one.status is Status.AWAITING_PROMISE
     assert one.wake_at is not None
     assert two.wake_at is not None
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("oddity", ["none", "cancelled", "paused"])
+async def test_a_wait_for_signals_does_alone_what_it_does_beside_others(hand: Hand, wait: str, oddity: str) -> None:
+    await hand.insert(row("a"), row("b"), row("c"))
+    for key in ("a", "b"):
+        await hand.store.deliver([NewSignal(promise_of(key), name, "1", name) for name in ("other", "go", "go on")])
+    alone, beside, other = await hand.pick()
+    for claim in (alone, beside):
+        if oddity == "cancelled":
+            await hand.store.cancel([claim.promise])
+        elif oddity == "paused":
+            await hand.store.pause(claim.promise, True)
+    first = await hand.flush(Commit(alone, _waiting(wait, alone)))
+    second = await hand.flush(Commit(other, (park("go"),)), Commit(beside, _waiting(wait, beside)))
+    one, two = await hand.view(alone), await hand.view(beside)
+    assert facts(one) == facts(two)
+    assert one.status is (Status.RUNNABLE if wait == "has come" or oddity == "cancelled" else Status.AWAITING_SIGNAL)
+    assert (one.wake_at is None, one.paused) == (two.wake_at is None, two.paused)
+    assert first.receipts[0].status is second.receipts[1].status is one.status
+    assert first.receipts[0].inbox_count == second.receipts[1].inbox_count
+    assert first.woke is second.woke
+    assert await hand.store.journal(alone.promise) == await hand.store.journal(beside.promise)
 
 
 async def test_a_cancelled_row_does_not_sleep(hand: Hand) -> None:

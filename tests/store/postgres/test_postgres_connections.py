@@ -257,7 +257,7 @@ async def test_the_first_flush_takes_over_a_connection_that_is_idle_and_no_other
     await store.close()
 
 
-async def test_warming_picks_nothing_and_settles_no_key(postgres_url: str, schema: str, connect: Connect) -> None:
+async def test_warming_writes_nothing(postgres_url: str, schema: str, connect: Connect) -> None:
     store = PostgresStore(postgres_url, schema=schema)
     await store.open()
     await store.insert([row("a"), row("b", partition_key="k"), row("c", priority=5)])
@@ -270,6 +270,7 @@ async def test_warming_picks_nothing_and_settles_no_key(postgres_url: str, schem
         await asyncio.wait_for(store.warm(), 30)
     assert await other.fetchval(f"select count(*) from {schema}.executions where status = 'runnable'") == 3
     assert await other.fetchval(f"select count(*) from {schema}.partition_locks where holder is null") == 1
+    assert await other.fetchval(f"select count(*) from {schema}.journal") == 0
     await store.close()
 
 

@@ -25,14 +25,17 @@ from holdfast.testing.hand import Hand, child_rows, done, fail, keep, park, prom
 # ---------------------------------------------------------------------- wake-ups (ruling E2)
 
 
+@pytest.mark.parametrize("others", [0, 1])
 async def test_parking_sees_the_signal_whose_delivery_it_waited_for(
-    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, others: int
 ) -> None:
     """A single statement would look with the snapshot from before it waited, and park for ever."""
-    claim = await hand.take(row("a"))
+    await hand.insert(row("a"), *(row(str(n)) for n in range(others)))
+    claim, *beside = await hand.pick()
     await deliver_in(held, ledger, NewSignal(claim.promise, "go", "1"))
-    receipt = await while_held(await connect(), held, hand.commit(claim, park("go")))
-    assert (receipt.applied, receipt.status) == (True, Status.RUNNABLE)
+    commits = [Commit(claim, (park("go"),)), *(Commit(other, (done(),)) for other in beside)]
+    flushed = await while_held(await connect(), held, hand.flush(*commits))
+    assert (flushed.receipts[0].applied, flushed.receipts[0].status) == (True, Status.RUNNABLE)
     assert [signal.name for signal in (await hand.take()).inbox] == ["go"]
 
 

@@ -67,9 +67,11 @@ def is_plain(commit: Commit) -> bool:
 
 
 def is_plain_alone(commit: Commit) -> bool:
-    """Whether `flush_one_1` can write it: it neither parks nor ends a child, and consumes at the most."""
+    """Whether `flush_one_1` can write it: it neither waits for children nor ends one, and consumes at the most."""
     write = advance_of(commit)
-    if write.status in PARKED or (commit.claim.parent_row is not None and write.status in TERMINAL):
+    if write.status is Status.AWAITING_CHILDREN or (commit.claim.parent_row is not None and write.status in TERMINAL):
+        return False
+    if write.status in PARKED and (write.wait_children or not write.progress):
         return False
     kinds = [type(effect) for effect in commit.effects]
     return not has_columns(write) and kinds.count(AppendJournal) < 2 and all(kind in _ALONE_EFFECTS for kind in kinds)
@@ -185,6 +187,7 @@ def _journal_columns(commits: Sequence[Commit]) -> list[Column]:
 def _one_row(commit: Commit) -> list[object]:
     """The parameters of `flush_one_1` from `p_id` on."""
     claim, write = commit.claim, advance_of(commit)
+    consumed = [signal for effect in commit.effects if type(effect) is ConsumeSignals for signal in effect.ids]
     return [
         claim.row,
         claim.epoch,
@@ -200,7 +203,11 @@ def _one_row(commit: Commit) -> list[object]:
         write.digest,
         claim.cancel_requested,
         *_one_segment(commit),
-        [signal for effect in commit.effects if type(effect) is ConsumeSignals for signal in effect.ids] or None,
+        consumed or None,
+        write.awaits,
+        write.wake_after,
+        None if write.wake_at_us is None else to_datetime(write.wake_at_us),
+        [*consumed, *write.ignore],
     ]
 
 

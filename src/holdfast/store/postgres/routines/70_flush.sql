@@ -2,7 +2,7 @@
 --
 --   flush_plain_1  commits that only write their own row and journal, and wait for nothing but time
 --   flush_ends_1   such commits, and ends of children among them
---   flush_one_1    one plain commit alone, which may consume signals, without arrays: half the cost
+--   flush_one_1    one such commit alone, which may consume signals and wait for some, without arrays: half the cost
 --   flush_kept_1   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
 --   flush_1        commits with everything
 --
@@ -88,36 +88,51 @@ begin
   end if;
 end $$;
 
+-- Called for the row 0 it goes through every statement and writes nothing: so a connection plans them ahead.
 create or replace function {schema}.flush_one_1(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_status text, p_step text, p_state json,
   p_attempt int, p_replay boolean, p_result json, p_error json, p_delay double precision, p_digest text, p_knows boolean,
   p_journal_first bigint, p_journal_count int, p_journal_body json, p_consumed bigint[],
+  p_awaits text[], p_wake_after double precision, p_wake_at timestamptz, p_ignored bigint[],
   out status text, out cancel_requested boolean, out inbox int, out woke boolean, out at timestamptz
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
   p_now timestamptz := {schema}.clock();
   v_key text;
+  v_parks boolean := p_status in ('awaiting_signal', 'awaiting_promise');
+  v_is_trial boolean := p_id = 0;
 begin
+  at := p_now;
+  if v_parks and p_awaits <> '{}' then
+    perform from {schema}.executions e
+      where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and e.revision = p_revision for update;
+    -- Only now, after the lock: see flush_1.
+    if exists (
+      select from {schema}.signals s
+      where s.target_id = p_id and s.kind = 'signal' and s.name = any (p_awaits) and s.id <> all (p_ignored)
+    ) then
+      p_status := 'runnable';
+    end if;
+  end if;
   update {schema}.executions e set
     {include advance_set}
   from (
     select p_status as status, p_step as step, p_state as state, p_attempt as attempt, p_replay as replay,
-      p_result as result, p_error as error, p_delay as delay, null::text as awaits,
-      null::double precision as wake_after, null::timestamptz as wake_at, p_digest as digest, p_knows as knows,
-      p_journal_count as added, null::int as pending
+      p_result as result, p_error as error, p_delay as delay, p_awaits as awaits, p_wake_after as wake_after,
+      p_wake_at as wake_at, p_digest as digest, p_knows as knows, p_journal_count as added,
+      case when v_parks then 0 end as pending
   ) o
   where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and e.revision = p_revision
   returning e.status::text, e.cancel_requested, e.partition_key,
     e.status = 'runnable' and e.eligible_at <= p_now and not e.paused
   into status, cancel_requested, v_key, woke;
-  at := p_now;
-  if status is null then
+  if status is null and not v_is_trial then
     return;
   end if;
   if p_journal_body is not null then
     insert into {schema}.journal (execution_id, first, count, body)
-      values (p_id, p_journal_first, p_journal_count, p_journal_body);
+      select p_id, p_journal_first, p_journal_count, p_journal_body where not v_is_trial;
   end if;
   if p_consumed is not null then
     with consumed as (
@@ -138,11 +153,12 @@ begin
       perform {schema}.wake_1('work');
     end if;
   end if;
-  if status in ('done', 'failed', 'cancelled') then
+  if status in ('done', 'failed', 'cancelled') or v_is_trial then
     delete from {schema}.signals s where s.target_id = p_id;
     delete from {schema}.signal_keys k where k.target_id = p_id;
     inbox := 0;
-  else
+  end if;
+  if inbox is null or v_is_trial then
     select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
   end if;
 end $$;

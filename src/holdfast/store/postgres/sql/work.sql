@@ -91,18 +91,18 @@ select * from {schema}.flush_ends_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: flush_one
-select * from {schema}.flush_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+select * from {schema}.flush_one_1(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 
 -- name: flush_kept
 select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: warm_flush
 select from {schema}.flush_one_1(
-  '', 0, 0, 0, 'done', null, null, null, null, null, null, null, null, null, null, null, null, null);
+  '', 0, 0, 0, 'awaiting_signal', null, null, null, null, null, null, null, null, null, 0, 0, '{}', '{}', '{""}', null, null,
+  '{}');
 select from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, null, null, null);
-select from {schema}.journal limit 0;
-select from {schema}.signals limit 0;
-select from {schema}.signal_keys limit 0
+select from {schema}.wake_1('')
 
 -- name: warm_flushes
 select from {schema}.flush_ends_1(
