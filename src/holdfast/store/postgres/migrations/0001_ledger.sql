@@ -121,7 +121,7 @@ begin
   new.unique_released := true;
   return new;
 end $$;
-create trigger executions_release_unique_key before update on {schema}.executions for each row
+create trigger executions_release_unique_key before update of status on {schema}.executions for each row
   when (new.unique_key is not null and not new.unique_released and new.status <> all (new.unique_scope))
   execute function {schema}.release_unique_key();
 
