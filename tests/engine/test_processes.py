@@ -73,8 +73,8 @@ async def processes() -> AsyncIterator[StepProcesses]:
     made.stop()
 
 
-async def call(processes: StepProcesses, what: str) -> tuple[int, list[str]]:
-    told: list[str] = []
+async def call(processes: StepProcesses, what: str) -> tuple[int, list[str | None]]:
+    told: list[str | None] = []
     async with asyncio.timeout(WAIT_SECONDS):
         return await processes.call(lambda: None, told.append, work, what), told
 
@@ -144,17 +144,17 @@ class Waiting:
 
     def __init__(self, processes: StepProcesses | Pool, path: Path) -> None:
         self._begun = asyncio.Event()
-        self._heard: asyncio.Queue[str] = asyncio.Queue()
+        self._heard: asyncio.Queue[int] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         self.task = asyncio.create_task(processes.call(self._begun.set, self._hear, work, f"wait {path}"))
 
-    def _hear(self, text: str) -> None:
-        self._loop.call_soon_threadsafe(self._heard.put_nowait, text)
+    def _hear(self, pid: str | None) -> None:
+        self._loop.call_soon_threadsafe(self._heard.put_nowait, int(pid or ""))
 
     async def process(self) -> int:
         async with asyncio.timeout(WAIT_SECONDS):
             await self._begun.wait()
-            return os.pidfd_open(int(await self._heard.get()))
+            return os.pidfd_open(await self._heard.get())
 
 
 async def test_stopping_ends_what_is_at_work(processes: StepProcesses, tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Heard: TypeAlias = Callable[[str], None]
-Said: TypeAlias = str | bool  # a text, or one of these two
+Heard: TypeAlias = Callable[[str | None], None]
+Said: TypeAlias = str | bool | None  # what the work says, or one of these two
 _BEGUN: Final = True
 _OVER: Final = False
 
@@ -113,10 +113,10 @@ class Pool(ProcessPoolExecutor):
         loop, number, all_heard = asyncio.get_running_loop(), next(self._numbers), asyncio.Event()
 
         def hear(said: Said) -> None:
-            if isinstance(said, str):
-                heard(said)
-            else:
+            if isinstance(said, bool):
                 loop.call_soon_threadsafe(all_heard.set if said is _OVER else begin)
+            else:
+                heard(said)
 
         def begin() -> None:
             if not working.done():

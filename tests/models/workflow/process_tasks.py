@@ -41,6 +41,7 @@ def decline_at_last() -> None:
     call = current()
     if call.attempt == 1:
         call.heartbeat({"key": call.idempotency_key, "pid": os.getpid()})
+        call.heartbeat()
         raise ValueError("try again")
     assert call.progress["key"] == call.idempotency_key == call.promise
     raise DeclinedError(call.attempt, call.execution)

@@ -292,6 +292,39 @@ async def test_the_next_attempt_gets_the_last_progress(rig: Rig, cold: bool, que
 
 
 @PLACES
+@pytest.mark.parametrize("threaded", [False, True], ids=["loop", "thread"])
+async def test_a_heartbeat_without_progress_keeps_what_was_said(rig: Rig, queue: str | None, threaded: bool) -> None:
+    seen: list[Any] = []
+
+    def export() -> str:
+        call = current()
+        seen.append(call.progress)
+        if call.attempt == 1:
+            call.heartbeat({"row": 20})
+        if call.attempt < 3:
+            call.heartbeat()
+            assert call.progress == {"row": 20}
+        elif call.attempt == 3:
+            call.heartbeat(None)
+        else:
+            return "done"
+        raise ConnectionError("away")
+
+    async def export_on_loop() -> str:
+        return export()
+
+    declare = rig.app.task(name="export", queue=queue, retry=RetryPolicy(initial_delay=0, jitter=0))
+    task = declare(export) if threaded else declare(export_on_loop)
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        return await task()
+
+    assert await rig.result(await work.start()) == "done"
+    assert seen == [None, {"row": 20}, {"row": 20}, None]
+
+
+@PLACES
 async def test_progress_survives_the_death_of_its_worker(
     rig: Rig, queue: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

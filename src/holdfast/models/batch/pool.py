@@ -294,6 +294,6 @@ class ItemCall(Current):
     def seq(self) -> int:
         return int(self.promise.rpartition(".")[2])
 
-    def _beat(self) -> None:
+    def _beat(self, text: str | None) -> None:
         """Progress of the item itself, which alone renews its lease."""
         self._flight.beat = self._loop.time()

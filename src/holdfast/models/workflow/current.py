@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias, TypeVar
 
+from msgspec import UNSET
+
 from holdfast.core.codec import annotation_of, codec_for
 from holdfast.core.errors import CallNotAllowedError
 from holdfast.engine.processes import say
@@ -62,17 +64,21 @@ class Current:
         """`progress`, checked against a type."""
         return None if self._last_beat is None else codec_for(as_type).decode(self._last_beat)
 
-    def heartbeat(self, progress: object = None) -> None:
-        """Say that the call is alive. The last `progress` is given to the next attempt, should there be one."""
-        self.hear(codec_for(annotation_of(progress)).encode(progress))
+    def heartbeat(self, progress: object = UNSET) -> None:
+        """Say that the call is alive. The last `progress` is given to the next attempt, should there be one.
 
-    def hear(self, text: str) -> None:
-        """A heartbeat with its progress as JSON; from any thread."""
-        self._last_beat = text
+        Without one, what was said before stays. None is one: that there is no progress to go on from.
+        """
+        self.hear(None if progress is UNSET else codec_for(annotation_of(progress)).encode(progress))
+
+    def hear(self, text: str | None) -> None:
+        """A heartbeat, with its progress as JSON if it has one; from any thread."""
+        if text is not None:
+            self._last_beat = text
         if asyncio._get_running_loop() is self._loop:
-            self._beat()  # at once: the attempt may end before the loop comes to anything else
+            self._beat(text)  # at once: the attempt may end before the loop comes to anything else
         else:
-            self._loop.call_soon_threadsafe(self._beat)
+            self._loop.call_soon_threadsafe(self._beat, text)
 
     @property
     def facts(self) -> Facts:
@@ -104,11 +110,12 @@ class Current:
         """From now on each heartbeat moves this deadline on."""
         self._scope, self._heartbeat_seconds = scope, seconds
 
-    def _beat(self) -> None:
+    def _beat(self, text: str | None) -> None:
         if self._scope is not None and self._heartbeat_seconds is not None and not self._scope.expired():
             with contextlib.suppress(RuntimeError):  # the thread of an attempt that was given up beats on
                 self._scope.reschedule(self._loop.time() + self._heartbeat_seconds)
-        self._on_beat(self.promise, self._last_beat or "null")
+        if text is not None:
+            self._on_beat(self.promise, text)
 
 
 class CurrentElsewhere(Current):
@@ -119,8 +126,9 @@ class CurrentElsewhere(Current):
     def __init__(self, facts: Facts) -> None:
         self.execution, self.promise, self.attempt, self._last_beat = facts
 
-    def hear(self, text: str) -> None:
-        self._last_beat = text
+    def hear(self, text: str | None) -> None:
+        if text is not None:
+            self._last_beat = text
         say(text)
 
 

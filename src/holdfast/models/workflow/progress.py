@@ -53,7 +53,7 @@ def told_by(view: ExecutionView) -> dict[str, str]:
         found = {own: view.beats}
     else:
         found = {own + number: bytes(beat).decode() for number, beat in _beats(view.beats).items()}
-    return {call: text for call, text in found.items() if text != "null"}  # it said no more than that it lives
+    return {call: text for call, text in found.items() if text != "null"}  # it said that there is none
 
 
 def progress_of(view: ExecutionView, events: Iterable[Event]) -> list[CallProgress]:
