@@ -274,6 +274,34 @@ async def test_a_full_disk_is_worth_another_try(impatient: SqliteStore) -> None:
     assert [one.created for one in await impatient.insert([long])] == [True]
 
 
+async def test_a_file_that_could_be_written_before_is_worth_another_try(impatient: SqliteStore) -> None:
+    """As one that was opened anew while its file system was read-only."""
+    impatient._opened().db.execute("pragma query_only = on")
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        await impatient.insert([row("a")])
+    await impatient.insert([row("a")])
+    impatient._opened().db.execute("pragma query_only = on")
+    with pytest.raises(StoreUnavailableError, match="cannot be written"):
+        await impatient.insert([row("b")])
+    assert [one.created for one in await impatient.insert([row("a"), row("b")])] == [False, True]
+
+
+async def test_a_file_that_could_be_opened_before_is_worth_another_try(impatient: SqliteStore, path: Path) -> None:
+    """Its log, that is: of the file itself it is seen before that it is gone."""
+    await impatient.insert([row("a")])
+    log = path.with_name(path.name + "-wal")
+    for holder in (impatient._opened(), impatient._opened_readers()):
+        assert holder.pause(1)
+        holder.resume()
+    log.mkdir()
+    for call in (impatient.insert([row("b")]), impatient.get(promise_of("a")), impatient.definitions()):
+        with pytest.raises(StoreUnavailableError, match="cannot be opened"):
+            await call
+    log.rmdir()
+    assert [one.created for one in await impatient.insert([row("b")])] == [True]
+    assert await impatient.get(promise_of("a")) is not None
+
+
 async def test_the_url_leads_back_to_the_file(impatient: SqliteStore, path: Path) -> None:
     from holdfast.store import store_from_url
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import asyncpg
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
+from holdfast.store.outages import given_back_later
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import DriverConnection
 from holdfast.store.sql import load_blocks
@@ -89,18 +90,6 @@ def errors_of(address: Address, doing: str) -> Iterator[None]:
         if "clos" not in str(error) and "released" not in str(error):
             raise
         raise _unavailable(address, doing, error) from error
-
-
-@contextmanager
-def given_back_later(was_given: bool) -> Iterator[None]:
-    """What this process could do before, and is refused, was taken away: by a changed password, a revoked grant, a
-    schema that is being restored. That is mended in its place, and nothing here is at fault meanwhile."""
-    try:
-        yield
-    except ConfigurationError as error:
-        if not was_given:
-            raise
-        raise StoreUnavailableError(str(error)) from error
 
 
 def _unavailable(address: Address, doing: str, error: BaseException) -> StoreUnavailableError:

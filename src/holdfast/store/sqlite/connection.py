@@ -87,7 +87,8 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError | ConfigurationError
         )
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return ConfigurationError(
-            f"{path} cannot be written ({error}): give this user write permission on the file and its folder"
+            f"{path} cannot be written ({error}): give this user write permission on the file and its folder, "
+            "and see that their file system is not read-only"
         )
     if primary == sqlite3.SQLITE_NOTADB:
         return ConfigurationError(f"{path} is no SQLite database ({error}): choose another path")

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from holdfast.core.errors import StoreError
+from holdfast.store.outages import given_back_later
 from holdfast.store.sqlite.connection import connect, explain
 from holdfast.store.sqlite.forks import close_at_fork
 from holdfast.store.sqlite.ledger_file import LedgerFile
@@ -33,9 +34,10 @@ class _Reader:
         self._db: sqlite3.Connection | None = None
         self.busy = threading.Lock()
 
-    def opened(self) -> sqlite3.Connection:
+    def opened(self, *, is_first: bool = False) -> sqlite3.Connection:
         if self._db is None:
-            self._db = connect(self._path, self._busy_seconds, read_only=True)
+            with given_back_later(not is_first):
+                self._db = connect(self._path, self._busy_seconds, read_only=True)
         return self._db
 
     def close(self) -> None:
@@ -55,7 +57,7 @@ class Readers:
         self._is_closed = False
         self._here = _Reader(path, busy_seconds)
         self._all = [self._here]
-        self._here.opened()
+        self._here.opened(is_first=True)
         close_at_fork(self, path)
 
     def run_now(self, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -22,8 +22,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
-from holdfast.core.errors import StoreError, StoreUnavailableError
+from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
 from holdfast.store.base import WouldStall
+from holdfast.store.outages import given_back_later
 from holdfast.store.sqlite.connection import connect, explain, is_busy
 from holdfast.store.sqlite.forks import close_at_fork
 from holdfast.store.sqlite.ledger_file import LedgerFile
@@ -102,6 +103,7 @@ class Writer:
         self._stall = 0.0  # how long commits have taken of late, as a share of how long they may
         self._busy_seconds = busy_seconds
         self._is_closed = False
+        self._has_written = False
         self._lock = WriterLock(path, busy_seconds)
         try:
             self._db: sqlite3.Connection | None = self._connected()
@@ -192,7 +194,7 @@ class Writer:
         wait_seconds: float | None = None,
     ) -> T:
         """One write transaction on the calling thread. It waits for others as long as it may, or as long as given."""
-        with self._gate:
+        with self._gate, given_back_later(self._has_written):
             waited = self._queue(wait_seconds)
             try:
                 self._file.require_same()
@@ -206,7 +208,10 @@ class Writer:
                     if lags:
                         self.db.execute("pragma synchronous = full")
             except sqlite3.Error as error:
-                raise explain(self._path, error) from error
+                explained = explain(self._path, error)
+                if isinstance(explained, ConfigurationError):
+                    self._close_connection()  # one that was opened while the file could only be read stays like that
+                raise explained from error
             finally:
                 self._lock.release()
         if point is not None:
@@ -273,6 +278,7 @@ class Writer:
                 db.execute("rollback")
             raise
         changes = db.total_changes - changes
+        self._has_written = self._has_written or changes > 0
         if changes and not lags:
             took, may_take = perf_counter() - committing, INLINE_SECONDS + changes * INLINE_ROW_SECONDS
             self._note_stall(waited / INLINE_SECONDS + took / may_take)
