@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias, TypeVar
 
 from holdfast.core.errors import ConfigurationError
@@ -56,6 +56,10 @@ class Resources:
                 "add `@app.lifespan` with a generator that does"
             )
         return found
+
+    def given(self, wanted: Iterable[tuple[str, type]], by: str) -> dict[str, Any]:
+        """What these parameters of user code are filled with."""
+        return {name: self.need(kind, by) for name, kind in wanted}
 
 
 @contextlib.asynccontextmanager

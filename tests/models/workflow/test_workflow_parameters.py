@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import App, Context, RetryPolicy, resource
-from holdfast.core.errors import DefinitionError, InvalidArgumentError
+from holdfast.core.errors import DefinitionError, ExecutionStrandedError, InvalidArgumentError
+from holdfast.models.workflow.task import Effects
 from tests.models.workflow.kit import Rig
 
 if TYPE_CHECKING:
@@ -130,6 +131,35 @@ async def test_a_resource_may_stand_anywhere(rig: Rig, place: str, is_async: boo
         return [await task(1), await task(1, second=5)]
 
     assert await rig.result(await work.start()) == [[1, 2, "pool"], [1, 5, "pool"]]
+
+
+@pytest.mark.parametrize("effects", ["at_least_once", "at_most_once"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside"])
+async def test_a_call_without_its_resource_strands_before_it_begins(rig: Rig, effects: Effects, beside: bool) -> None:
+    """A worker knows what the tasks of its app ask for when it starts, and not what another app's do."""
+
+    @rig.another_app().task(effects=effects, retry=ONCE)
+    async def load(pool: Pool = resource()) -> str:  # noqa: B008
+        return pool.name
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        try:
+            return await load() if not beside else (await ctx.all(load(), load()))[1]
+        except Exception:
+            return "caught"
+
+    handle = await work.start()
+    with pytest.raises(ExecutionStrandedError, match="load asks for a Pool, but no lifespan of this app yields one"):
+        await rig.result(handle)
+
+    @rig.app.lifespan
+    async def pools() -> AsyncIterator[Pool]:
+        yield Pool()
+
+    await rig.stop(rig.workers[0])
+    await handle.resume()
+    assert await rig.result(handle) == "pool"
 
 
 def test_what_is_no_function_of_one_answer_is_refused() -> None:

@@ -53,9 +53,7 @@ class ChunkRun(ChunkItems):
         assert claim.parent is not None, "a chunk is the child of its run"
         self._run = claim.parent
         self.run_text = str(PromiseId.from_bytes(claim.parent))
-        self.resources: dict[str, Any] = {
-            name: engine.resources.need(wanted, batch.name) for name, wanted in batch.resources
-        }
+        self.resources = engine.resources.given(batch.resources, by=batch.name)
         self.rank = (claim.priority, claim.row)  # chunks are spawned in the order of their items
         self._marked_at = self._time_base
         self._prefix = 0

@@ -30,8 +30,7 @@ class ChunkRunner:
 
     def check(self, resources: Resources) -> None:
         for batch in self._registry.by_chunk_handler.values():
-            for _, wanted in batch.resources:
-                resources.need(wanted, by=batch.name)
+            resources.given(batch.resources, by=batch.name)
 
     def close(self) -> None:
         for pool in self._pools.values():

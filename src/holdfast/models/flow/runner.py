@@ -46,8 +46,8 @@ class FlowRunner:
     def check(self, resources: Resources) -> None:
         for flow in self._registry.jobs.values():
             for node in (*flow.graph.nodes.values(), *filter(None, [flow.completion])):
-                for _, wanted in () if node.task is None else node.task.resources:
-                    resources.need(wanted, by=node.label)
+                if node.task is not None:
+                    resources.given(node.task.resources, by=node.label)
 
     def close(self) -> None:
         """Nothing is kept between two runs."""

@@ -55,8 +55,7 @@ class MachineRunner:
         for definition in self._registry.by_handler.values():
             every = [*definition.steps.values(), *filter(None, [definition.error_handler])]
             for found in every:
-                for _, wanted in found.resources:
-                    resources.need(wanted, by=f"{definition.name}.{found.name}")
+                resources.given(found.resources, by=f"{definition.name}.{found.name}")
 
     def close(self) -> None:
         """Nothing is kept between two runs."""
@@ -197,7 +196,7 @@ def _is_being_cancelled() -> bool:
 
 
 async def _call(found: Step, engine: Engine, *arguments: object) -> Any:
-    resources: dict[str, object] = {name: engine.resources.need(wanted, found.name) for name, wanted in found.resources}
+    resources = engine.resources.given(found.resources, by=found.name)
     context = contextvars.copy_context()
     if not found.is_async:
         call = partial(context.run, found.call, *arguments, **resources)

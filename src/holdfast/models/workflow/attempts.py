@@ -91,10 +91,7 @@ async def _run(
         return Returned(result.encode())
     if arguments is None:
         arguments = task.signature.decode(text)
-    need = engine.resources.need
-    resources: dict[str, Any] = (
-        {name: need(wanted, task.name) for name, wanted in task.resources} if task.resources else {}
-    )
+    resources = engine.resources.given(task.resources, by=task.name)
     if task.is_async:
         if begin is not None:
             begin()

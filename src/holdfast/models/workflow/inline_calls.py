@@ -41,6 +41,12 @@ class InlineCalls(RunLedger):
             and (call.retry_at_us is None or call.retry_at_us <= now_us)
         ]
 
+    def _require_resources(self, calls: list[OpenCall]) -> None:
+        """Of tasks that a worker does not know when it starts: another app's, or declared later."""
+        for call in calls:
+            if isinstance(call.callee, Task) and call.callee.resources:
+                self._engine.resources.given(call.callee.resources, by=call.function_name)
+
     # ------------------------------------------------------------------ calls
 
     async def _call_in_place(self, call: OpenCall) -> bool:

@@ -147,6 +147,11 @@ class Run(Lane):
                 steps = went
                 continue
             todo = self._startable()
+            try:
+                self._require_resources(todo)
+            except ConfigurationError as error:
+                await self._strand(error)
+                return
             if not todo and not self._in_flight:
                 await self._park()
                 return

@@ -38,8 +38,7 @@ class WorkflowRunner:
 
     def check(self, resources: Resources) -> None:
         for task in self._registry.tasks.values():
-            for _, wanted in task.resources:
-                resources.need(wanted, by=task.name)
+            resources.given(task.resources, by=task.name)
 
     def run(self, claim: ExecutionClaim, engine: Engine) -> Coroutine[Any, Any, None]:
         return Run(self, self._registry.workflows[claim.handler], claim, engine).go()

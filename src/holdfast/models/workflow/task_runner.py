@@ -50,8 +50,7 @@ class TaskRunner:
 
     def check(self, resources: Resources) -> None:
         for task in self._registry.tasks.values():
-            for _, wanted in task.resources:
-                resources.need(wanted, by=task.name)
+            resources.given(task.resources, by=task.name)
 
     def close(self) -> None:
         """Nothing is kept between two runs."""
