@@ -177,6 +177,26 @@ async def test_a_schedule_that_cannot_be_read_is_listed_among_the_others(shop: S
         assert (await http.delete(f"{API}/schedules/odd")).status_code == 200
 
 
+@pytest.mark.parametrize("what", ["queues", "schedules"])
+async def test_names_are_listed_a_page_at_a_time(shop: Shop, what: str) -> None:
+    names = ["B", "a", "a:2", "ä" * 100, "日本"]
+    for name in reversed(names):
+        if what == "queues":
+            await shop.app.configure_queue(name, concurrency=1)
+        else:
+            await (await shop.app.store()).put_schedule(name, "{}", datetime(2030, 1, 1, tzinfo=UTC))
+    pages: list[list[str]] = []
+    async with client(build(shop.app, dashboard=False)) as http:
+        cursor: str | None = "A"
+        while cursor is not None:
+            answer = (await http.get(f"{API}/{what}", params={"limit": 2, "cursor": cursor})).json()
+            pages.append([line["name"] for line in answer[what] if line["name"] in names])
+            cursor = answer["cursor"]
+        assert problem(await http.get(f"{API}/{what}?limit=0"))[0] == 422
+    assert [name for page in pages for name in page] == names
+    assert max(map(len, pages)) <= 2
+
+
 async def test_queues_and_schedules_are_steered(shop: Shop) -> None:
     async with client(build(shop.app, dashboard=False)) as http:
         changed = await http.patch(f"{API}/queues/slow", json={"concurrency": 2, "rate": 5, "rate_seconds": 60})

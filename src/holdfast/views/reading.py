@@ -5,8 +5,9 @@ An execution is named as people type it: see `finding`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 from holdfast.core.clock import to_datetime
 from holdfast.core.identity import PromiseId
@@ -98,6 +99,20 @@ async def inbox(store: Store, text: str | PromiseId) -> list[shapes.InboxSignal]
     """What was delivered and not read yet, oldest first."""
     view = await find(store, text)
     return [shapes.signal(signal) for signal in await store.inbox(view.promise)]
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+NamedT = TypeVar("NamedT", bound=Named)
+
+
+def page_by_name(found: Iterable[NamedT], after: str | None, limit: int) -> tuple[list[NamedT], str | None]:
+    """Those after this name, in the order of their names, and the cursor of the next page; None at the end."""
+    rest = sorted((one for one in found if after is None or one.name > after), key=lambda one: one.name)
+    return rest[:limit], rest[limit - 1].name if len(rest) > limit else None
 
 
 async def queues(store: Store) -> list[ledger_shapes.Queue]:

@@ -69,6 +69,13 @@ class PageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cursor: Cursor | None = None
 
 
+class NamesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of what is known by its name."""
+
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+    cursor: Annotated[Text, Meta(description="Of the page before")] | None = None
+
+
 class LettersQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead letters."""
 

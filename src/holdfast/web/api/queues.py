@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from holdfast.models.options import check_queue
 from holdfast.store.values import QueueChange
 from holdfast.views import ledger_shapes, reading
-from holdfast.web.requests import QueueRequest
+from holdfast.web.requests import NamesQuery, QueueRequest
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
 
 
-class Queues(Struct, frozen=True, kw_only=True):
-    """Every queue that has settings or live executions."""
+class QueuePage(Struct, frozen=True, kw_only=True):
+    """Queues that have settings or live executions, by name."""
 
     queues: list[ledger_shapes.Queue]
+    cursor: Annotated[str | None, Meta(description="Continues after the last one; null at the end")]
 
 
-async def list_queues(call: Call) -> Queues:
-    return Queues(queues=await reading.queues(call.store))
+async def list_queues(call: Call) -> QueuePage:
+    query: NamesQuery = call.query
+    found, cursor = reading.page_by_name(await reading.queues(call.store), query.cursor, query.limit)
+    return QueuePage(queues=found, cursor=cursor)
 
 
 async def change(call: Call) -> ledger_shapes.QueueLimits:
@@ -49,9 +52,10 @@ ROUTES: Final = (
         name="list_queues",
         tag="queues",
         role=Role.READ,
-        summary="Queues, their settings and what is in them",
+        summary="Queues by name, their settings and what is in them",
         handler=list_queues,
-        answer=Queues,
+        query=NamesQuery,
+        answer=QueuePage,
     ),
     Route(
         method="PATCH",

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.core.errors import NotFoundError
 from holdfast.views import ledger_shapes, reading, shapes
+from holdfast.web.requests import NamesQuery
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
 
 
-class Schedules(Struct, frozen=True, kw_only=True):
-    """Every schedule."""
+class SchedulePage(Struct, frozen=True, kw_only=True):
+    """Schedules, by name."""
 
     schedules: list[ledger_shapes.Schedule]
+    cursor: Annotated[str | None, Meta(description="Continues after the last one; null at the end")]
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
@@ -24,8 +26,10 @@ class Deleted(Struct, frozen=True, kw_only=True):
     schedule: str
 
 
-async def list_schedules(call: Call) -> Schedules:
-    return Schedules(schedules=await reading.schedules(call.store))
+async def list_schedules(call: Call) -> SchedulePage:
+    query: NamesQuery = call.query
+    found, cursor = reading.page_by_name(await call.store.schedules(), query.cursor, query.limit)
+    return SchedulePage(schedules=[ledger_shapes.schedule(one) for one in found], cursor=cursor)
 
 
 async def show(call: Call) -> ledger_shapes.Schedule:
@@ -74,7 +78,9 @@ def _route(
 _MISSING: Final = (404,)
 
 ROUTES: Final = (
-    _route("GET", "", "list_schedules", Role.READ, "Every schedule", list_schedules, Schedules),
+    _route(
+        *("GET", "", "list_schedules", Role.READ, "Schedules by name", list_schedules, SchedulePage), query=NamesQuery
+    ),
     _route(
         "GET", "/{name}", "show_schedule", Role.READ, "One schedule", show, ledger_shapes.Schedule, problems=_MISSING
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -11,24 +11,17 @@ from starlette.responses import Response
 
 from holdfast.views import dead_letters as dead
 from holdfast.views import ledger_shapes, reading
+from holdfast.views.reading import NamedT
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
 NAMES_A_PAGE: Final = 100
 
 
-class Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-T = TypeVar("T", bound=Named)
-
-
-class NamedPage(Struct, Generic[T]):
+class NamedPage(Struct, Generic[NamedT]):
     """Some of many, by their names."""
 
-    items: list[T]
+    items: list[NamedT]
     fit: int  # how many there are of those that are looked for
     search: str
     is_long: bool  # there are more than one page shows
@@ -37,12 +30,11 @@ class NamedPage(Struct, Generic[T]):
     query: str  # that of this one: an action leads back to it
 
 
-def by_name(page: Page, found: Sequence[T]) -> NamedPage[T]:
+def by_name(page: Page, found: Sequence[NamedT]) -> NamedPage[NamedT]:
     """Those whose names contain what is searched for, after the name at which the page before ended."""
     search, after = page.query("q"), page.query("after")
-    fit = sorted((one for one in found if search.casefold() in one.name.casefold()), key=lambda one: one.name)
-    rest = [one for one in fit if one.name > after]
-    items = rest[:NAMES_A_PAGE]
+    fit = [one for one in found if search.casefold() in one.name.casefold()]
+    items, cursor = reading.page_by_name(fit, after, NAMES_A_PAGE)
     kept = {"q": search} if search else {}
     return NamedPage(
         items=items,
@@ -50,7 +42,7 @@ def by_name(page: Page, found: Sequence[T]) -> NamedPage[T]:
         search=search,
         is_long=len(found) > NAMES_A_PAGE,
         is_continued=bool(after),
-        following=urlencode({**kept, "after": items[-1].name}) if len(rest) > len(items) else "",
+        following=urlencode({**kept, "after": cursor}) if cursor else "",
         query=urlencode({**kept, **({"after": after} if after else {})}),
     )
 
