@@ -16,6 +16,7 @@ from tests.web.kit import ADMIN, OPERATE, READ, TOKENS, Shop, client
 
 from holdfast.core.status import Status
 from holdfast.web.guard import LOGIN_MAX_BYTES, Guard
+from holdfast.web.login import UNDONE
 from holdfast.web.security import (
     CONTENT_SECURITY_POLICY,
     SESSION_SECONDS,
@@ -253,6 +254,23 @@ async def test_signing_in_leads_back_to_the_page_one_was_on(
         assert hidden is not None
         entered = await browser.post("/login", data={"token": READ, "next": unescape(hidden[1])})
         assert entered.headers["location"] == there
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_who_was_signed_out_is_told_that_a_form_was_not_heeded(shop: Shop, method: str) -> None:
+    async with client(build(shop.app, tokens=TOKENS)) as browser:
+        path = "/queues/q/pause" if method == "POST" else "/queues"
+        sent = await browser.request(method, path, headers={"accept": "text/html"})
+        asked = (await browser.get(sent.headers["location"])).text
+        hidden = re.search(r'name="undone" value="([^"]*)"', asked)
+        assert hidden is not None
+        form = {"undone": hidden[1], "next": "/queues"}
+        wrong = (await browser.post("/login", data={**form, "token": "x" * 20})).text
+        assert "This token is not known here." in wrong
+        assert hidden[0] in wrong
+        await browser.post("/login", data={**form, "token": READ})
+        shown, again = [(await browser.get("/queues", headers={"accept": "text/html"})).text for _ in range(2)]
+        assert [UNDONE in page for page in (asked, shown, again)] == [method == "POST", method == "POST", False]
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/executions/%00", "/logout"])

@@ -202,7 +202,8 @@ class _Exchange:
         if self._wants_page():
             response = page_of(problem, self.request_id)
             if problem.status == 401:
-                response = RedirectResponse(f"{LOGIN}?next={quote(self._way_back(), safe='/')}", 303)
+                undone = "" if self._scope["method"] in SAFE_METHODS else "&undone=1"
+                response = RedirectResponse(f"{LOGIN}?next={quote(self._way_back(), safe='/')}{undone}", 303)
         await response(self._scope, self._receive, self._answer)
 
     def _way_back(self) -> str:

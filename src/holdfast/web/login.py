@@ -10,9 +10,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from holdfast.web.notices import Notice
 from holdfast.web.security import SESSION_COOKIE, SESSION_SECONDS, Tokens
 
 STYLESHEET: Final = "/static/app.css"
+UNDONE: Final = "Your session had ended: nothing was done. Sign in, and do it again."
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -28,9 +30,10 @@ _PAGE: Final = """<!doctype html>
 <h1>Holdfast</h1>
 <form method="post" action="/login">
 <input type="hidden" name="next" value="{there}">
+<input type="hidden" name="undone" value="{undone}">
 <p><label for="token">Token</label></p>
 <p><input id="token" name="token" type="password" autocomplete="current-password" required autofocus></p>
-{error}
+{alert}
 <p><button type="submit">Sign in</button></p>
 </form>
 </main>
@@ -41,14 +44,15 @@ _PAGE: Final = """<!doctype html>
 
 def routes(tokens: Tokens) -> list[Route]:
     async def show(request: Request) -> Response:
-        return _page(request.query_params.get("next", "/"), "")
+        undone = request.query_params.get("undone", "")
+        return _page(request.query_params.get("next", "/"), undone, UNDONE if undone else "")
 
     async def enter(request: Request) -> Response:
         form = await request.form()
-        there = str(form.get("next", "/"))
+        there, undone = str(form.get("next", "/")), str(form.get("undone", ""))
         session = tokens.open_session(str(form.get("token", "")), time())
         if session is None:
-            return _page(there, '<p role="alert">This token is not known here.</p>', 401)
+            return _page(there, undone, "This token is not known here.", 401)
         response = RedirectResponse(_own_path(there), 303)
         response.set_cookie(
             SESSION_COOKIE,
@@ -58,6 +62,8 @@ def routes(tokens: Tokens) -> list[Route]:
             samesite="strict",
             secure=_is_secure(request),
         )
+        if undone:
+            Notice(UNDONE, is_error=True).leave(response)
         return response
 
     async def leave(request: Request) -> Response:
@@ -77,8 +83,13 @@ def _is_secure(request: Request) -> bool:
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
-def _page(there: str, error: str, status: int = 200) -> Response:
-    text = _PAGE.format(stylesheet=STYLESHEET, there=escape(_own_path(there), quote=True), error=error)
+def _page(there: str, undone: str, alert: str, status: int = 200) -> Response:
+    text = _PAGE.format(
+        stylesheet=STYLESHEET,
+        there=escape(_own_path(there)),
+        undone="1" if undone else "",
+        alert=f'<p role="alert">{alert}</p>' if alert else "",
+    )
     return HTMLResponse(text, status)
 
 

@@ -18,8 +18,8 @@ from holdfast.models.handle import Handle
 from holdfast.models.options import check_limits, check_queue
 from holdfast.store.values import Delivery, QueueChange
 from holdfast.views import finding
-from holdfast.web.dashboard.notices import Notice
 from holdfast.web.dashboard.render import Page
+from holdfast.web.notices import Notice
 from holdfast.web.problems import is_expected
 
 

@@ -28,7 +28,7 @@ from holdfast.store.base import Store
 from holdfast.web.dashboard import words
 from holdfast.web.dashboard.gantt import failure_text
 from holdfast.web.dashboard.json_view import json_view, one_line
-from holdfast.web.dashboard.notices import Notice
+from holdfast.web.notices import Notice
 from holdfast.web.security import CSRF_FIELD, Role, access_of, csrf_token, may
 
 HERE: Final = Path(__file__).parent
