@@ -27,7 +27,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-def from_validation(error: Exception) -> Fault:
+def from_validation(error: BaseException) -> Fault:
     """The two halves of msgspec's message."""
     text = str(error)
     found = _MSGSPEC_PATH.search(text)

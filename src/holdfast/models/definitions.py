@@ -5,13 +5,14 @@ Workers write it when they start. `NamedStarter` reads it: from a name and plain
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.core.codec import Codec, codec_for, fingerprint
-from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.core.codec_faults import from_validation
+from holdfast.core.errors import DecodeError, InvalidArgumentError, NotFoundError
 from holdfast.core.identity import PromiseId
 from holdfast.models.batch.definition import KIND as BATCH
 from holdfast.models.batch.definition import BatchRegistry
@@ -71,7 +72,16 @@ def definitions_of(machines: MachineRegistry, functions: FunctionRegistry, batch
 
 
 class NamedStarter(Starting):
-    """Starts what it knows by name alone; the input is plain data."""
+    """Starts what it knows by name alone; the input is plain data.
+
+    `read` raises `DecodeError` if the code that is started is at hand, and could not begin with that.
+    """
+
+    def __init__(
+        self, connection: Connection, name: str, options: Options, read: Callable[[NewExecution], None] | None = None
+    ) -> None:
+        super().__init__(connection, name, options)
+        self._read = read
 
     async def start(self, value: Any) -> Handle[Any]:
         return await self._start_one(await self.row(value))
@@ -83,7 +93,16 @@ class NamedStarter(Starting):
     async def row(self, value: Any) -> NewExecution:
         promise, key = self._promise_for(value)
         definition = await find_definition(self._connection, self._name)
-        return named_row(definition, promise, value, self._options, key, self._connection.payload_limit)
+        row = named_row(definition, promise, value, self._options, key, self._connection.payload_limit)
+        if self._read is not None:
+            try:
+                self._read(row)
+            except DecodeError as error:
+                fault = from_validation(error.__cause__ or error)
+                raise InvalidArgumentError(
+                    f"{self._name} cannot be started with this, at {fault.path}: {fault.reason}"
+                ) from error
+        return row
 
     async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
         """As data it may be: code writes 3.0 for a float, where plain JSON has 3. Of a machine no input is kept."""

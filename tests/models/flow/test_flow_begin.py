@@ -9,7 +9,9 @@ import pytest
 from holdfast import App, Flow, FlowJob, RetryPolicy, Status
 from holdfast.core.codec import decode_error
 from holdfast.engine.settings import WorkerSettings
+from holdfast.models.definitions import NamedStarter
 from holdfast.models.flow.audit import audit_flows
+from holdfast.models.options import Options
 from holdfast.testing.crash import Simulation, crash_everywhere
 from holdfast.testing.faults import FaultyStore, meanwhile, on_store
 from holdfast.testing.stores import Stores
@@ -141,7 +143,8 @@ async def test_a_job_whose_input_cannot_be_read_fails_and_its_completion_task_is
     async def scenario(sim: Simulation) -> None:
         told.clear()
         await sim.work()  # so that the flow is known by name
-        handle = await sim.call(lambda: app.start_by_name("unreadable", {"n": "no number"}, key="one"))
+        by_name = NamedStarter(app._connection, "unreadable", Options(key="one"))  # as a process without the code does
+        handle = await sim.call(lambda: by_name.start({"n": "no number"}))
         await sim.work()
         view = await handle.describe()
         assert view.status is Status.FAILED

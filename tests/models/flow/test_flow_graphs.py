@@ -11,9 +11,11 @@ import pytest
 from holdfast import App, Flow, FlowJob, RetryPolicy, Status
 from holdfast.core.codec import ErrorRecord
 from holdfast.core.errors import ExecutionCancelledError, ExecutionFailedError, KeyConflictError
+from holdfast.models.definitions import NamedStarter
 from holdfast.models.flow.audit import audit_flows
 from holdfast.models.flow.reading import JobState, read_job
 from holdfast.models.handle import Handle
+from holdfast.models.options import Options
 from tests.engine.rig import Rig
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -538,7 +540,7 @@ async def test_a_job_is_started_by_name(rig: Rig) -> None:
     declare_order(rig.app, Counter())
     await rig.worker()
     handle = await rig.app.start_by_name("order", {"o": {"amount": -1}})
-    wrong = await rig.app.start_by_name("order", {"o": {"weight": 1}})
+    wrong = await NamedStarter(rig.app._connection, "order", Options()).start({"o": {"weight": 1}})  # without the code
     await rig.run()
     assert await handle.result() is None
     assert await wrong.status() is Status.FAILED

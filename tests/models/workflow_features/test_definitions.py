@@ -50,6 +50,41 @@ async def test_a_process_without_the_code_starts_and_signals_by_name(rig: Rig) -
         await far.start_by_name("checkout", {"order": 8}, key="o7")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("checkout", {"order": "seven"}, r"at \$.order: Expected `int`, got `str`"),
+        ("checkout", {"city": "Bonn"}, "Object missing required field `order`"),
+        ("double", {"number": [4]}, r"at \$.number: Expected `int`, got `array`"),
+        ("Door", "open", r"at \$: Expected `int`, got `str`"),
+        ("ring", {"items": [1, None]}, r"at \$\[1\]: Expected `int`, got `null`"),
+        ("visit", {"guest": 3}, r"at \$.guest: Expected `str`, got `int`"),
+    ],
+)
+async def test_a_process_with_the_code_starts_nothing_by_name_that_it_could_not_read(
+    rig: Rig, name: str, value: Any, fault: str
+) -> None:
+    declare(rig)
+
+    @rig.app.machine(name="Door")
+    class Door(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            return Done()
+
+    @rig.app.batch(name="ring")
+    async def ring(number: int) -> None: ...
+
+    @rig.app.flow("visit").activity
+    async def enter(guest: str) -> None: ...
+
+    await rig.app.register()
+    with pytest.raises(InvalidArgumentError, match=f"{name} cannot be started with this.*{fault}"):
+        await rig.app.start_by_name(name, value)
+    far = await rig.another_app().start_by_name(name, value)
+    assert await far.status() is Status.RUNNABLE, "who has no code cannot know"
+
+
 async def test_by_name_and_by_code_the_same_key_is_the_same_execution(rig: Rig) -> None:
     @rig.app.workflow(name="pair")
     async def pair(ctx: Context, zeta: int, alpha: int) -> int:
@@ -77,7 +112,7 @@ async def test_by_name_a_number_is_the_same_whatever_it_is_written_as(rig: Rig) 
     assert (await rig.app.start_by_name("lift", {"weight": 3}, key="k")).id == lifted.id
     for name, other in (("weigh", {"weights": [3, True]}), ("weigh", {"weights": [3]}), ("lift", {"weight": 4})):
         with pytest.raises(KeyConflictError):
-            await rig.app.start_by_name(name, other, key="k")
+            await rig.another_app().start_by_name(name, other, key="k")
 
 
 @pytest.mark.parametrize("parameter", ["number", "input"])
@@ -350,5 +385,5 @@ async def test_a_key_is_the_same_whether_sql_or_the_library_started_it(rig: Rig)
         assert str(again.id) == promise
     for name, other in (("double", {"number": 22}), ("checkout", {"order": 8}), ("checkout", {"order": "\0"})):
         with pytest.raises(KeyConflictError):
-            await rig.app.start_by_name(name, other, key="k")
+            await rig.another_app().start_by_name(name, other, key="k")
     assert (await rig.app.handle("rows", key="k").cancel()) is Status.RUNNABLE, "it is asked, and cleans up"
