@@ -255,10 +255,13 @@ class App(Declarations):
             )
         return runners
 
-    async def check(self) -> AsyncIterator[Checked]:
-        """Would this code go on with everything in flight, or strand it? Workflows are replayed, without effects."""
-        store = await self._connection.store()
-        async for checked in Checker(store, self._functions, self._machines, self._flows, self._batches).runs():
+    async def check(self, *, queues: Sequence[str] = ()) -> AsyncIterator[Checked]:
+        """Would this code go on with everything in flight, or strand it? Workflows are replayed, without effects.
+
+        Name its `queues` where other programs share the ledger: what they declare is not here.
+        """
+        checker = Checker(await self._connection.store(), self._functions, self._machines, self._flows, self._batches)
+        async for checked in checker.runs(queues):
             yield checked
 
     # ------------------------------------------------------------------ schedules, dead letters, queues

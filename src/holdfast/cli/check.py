@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, get_args
 
 import click
@@ -23,8 +24,14 @@ TOLD_OF_EACH: Final = 10  # of a name: the others are likely to have the same re
 
 @click.command("check")
 @app_argument
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    help="Only what is on this queue, as of an app that shares its ledger; may be repeated.",
+)
 @shared
-def check_command(call: Invocation, target: str | None) -> int:
+def check_command(call: Invocation, target: str | None, queues: tuple[str, ...]) -> int:
     """Say whether the code at hand goes on with everything in flight, without effects.
 
     Workflows are replayed, states, inputs and items are read. Each one goes on, is patched (it takes the old path of a
@@ -32,7 +39,7 @@ def check_command(call: Invocation, target: str | None) -> int:
     """
     database = call.database()
     database.check_exists()
-    checked = asyncio.run(_check(load_app(target, database)))
+    checked = asyncio.run(_check(load_app(target, database), queues))
     counts = Counter(one.verdict for one in checked)
     if call.as_json:
         runs = [
@@ -66,8 +73,8 @@ def _tell(out: Output, stuck: list[Checked]) -> None:
             out.line(f"and {count - TOLD_OF_EACH} more of {name}: see --json", "red")
 
 
-async def _check(app: App) -> list[Checked]:
+async def _check(app: App, queues: Sequence[str]) -> list[Checked]:
     try:
-        return [one async for one in app.check()]
+        return [one async for one in app.check(queues=queues)]
     finally:
         await app.close()

@@ -6,7 +6,8 @@ Before a deploy: `holdfast check module:app`. What would be stranded (ruling B5)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from itertools import product
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -59,13 +60,13 @@ class Checker(Struct, frozen=True):
     flows: FlowRegistry
     batches: BatchRegistry
 
-    async def runs(self) -> AsyncIterator[Checked]:
-        """Everything that has not ended: kind by kind, newest first."""
+    async def runs(self, queues: Sequence[str] = ()) -> AsyncIterator[Checked]:
+        """Everything that has not ended, or what of it is on these queues: kind by kind, newest first."""
         now_us = await self.store.now_us()
-        for kind in KINDS:
-            cursor: str | None = None
+        for kind, queue in product(KINDS, dict.fromkeys(queues) or (None,)):
+            where, cursor = ExecutionFilter(kind=kind, queue=queue, statuses=LIVE), None
             while True:
-                page = await self.store.browse(ExecutionFilter(kind=kind, statuses=LIVE), PAGE, cursor)
+                page = await self.store.browse(where, PAGE, cursor)
                 for view in page.items:
                     yield await self._checked(view, now_us)
                 if page.cursor is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,23 @@ async def test_what_no_worker_would_go_on_with_is_told_of_every_kind(rig: Rig) -
     assert not found
 
 
+async def test_what_other_programs_have_in_flight_is_left_out_by_queue(rig: Rig) -> None:
+    everything(rig.app, is_new=False)
+
+    @rig.app.workflow(name="own", queue="own")
+    async def own(ctx: Context) -> None: ...
+
+    await own.start()
+    await own.options(queue="second").start()
+    await rig.app.register()
+    await rig.app.start_by_name("old_task", {"value": 1})
+    other = rig.another_app()
+    other.workflow(name="own", queue="own")(own.fn)
+    assert [one.verdict async for one in other.check(queues=["own"])] == ["replays"]
+    assert [one.verdict async for one in other.check(queues=["second", "own", "own"])] == ["replays", "replays"]
+    assert [one.verdict async for one in other.check()] == ["replays", "replays", "stranded"]
+
+
 PROGRAM = """
 from holdfast import App, Context
 app = App("check")
@@ -229,13 +247,14 @@ async def test_the_command_exits_with_1_if_any_would_strand(
         begins = [" ".join(line.split()[:1]) for line in told.splitlines()[1:6]]
         assert begins == ["the", "journal:", "code:", "at:", "Nothing"]
     assert await asyncio.to_thread(run, ["check", f"{module}:app", "--json"]) == code
+    assert await asyncio.to_thread(run, ["check", f"{module}:app", "--queue", "others"]) == 0
     assert f'"stranded": {code}' in capsys.readouterr().out.replace('":', '": ').replace(":  ", ": ")
 
 
 def test_the_command_tells_what_a_deploy_would_break_from_what_is_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def found(app: App) -> list[Checked]:
+    async def found(app: App, queues: Sequence[str]) -> list[Checked]:
         return [
             Checked("aa", "job/aa", Status.AWAITING_PROMISE, "stranded", "the code has changed"),
             Checked("bb", "job/bb", Status.STRANDED, "stranded", "its input cannot be read"),
