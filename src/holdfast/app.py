@@ -223,7 +223,8 @@ class App(Declarations):
             chosen = chosen.with_retention(tuple(self._retention))
         await self.register()
         store, results, release = await self._connection.store(), await self._connection.results(), self._release()
-        tried = (*self._functions.workflows, *self._functions.tasks, *self._machines.by_handler)
+        functions, machines, flows = self._functions, self._machines, self._flows
+        tried = (*functions.workflows, *functions.tasks, *machines.by_handler, *flows.messages)
         return Worker(
             store,
             self.runners(),

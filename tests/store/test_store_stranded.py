@@ -7,7 +7,8 @@ import pytest
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.effects import AdvanceExecution
-from holdfast.testing.hand import HANDLER, Hand, row
+from holdfast.store.flows import FLOW, MESSAGE, OpenJob
+from holdfast.testing.hand import HANDLER, Hand, child_rows, row
 from holdfast.testing.stores import Stores
 
 DIVERGED = '{"type":"holdfast.core.errors.NonDeterminismError","message":"no","kind":"nondeterminism"}'
@@ -73,6 +74,23 @@ async def test_what_other_code_cannot_mend_stays(stores: Stores, hand: Hand) -> 
     assert (await store.retry_stranded("default", {HANDLER + 1: "new"}, 10)).retried == 0
     assert await retry(store, "new") == 1
     assert (await hand.view("a")).status is Status.RUNNABLE
+
+
+async def test_a_job_goes_on_when_the_last_of_its_dead_letters_is_tried(store: Store, hand: Hand) -> None:
+    """Ruling A6."""
+    job = await hand.take(row("job", kind=FLOW, handler=HANDLER))
+    opened = OpenJob(child_rows(job, 2, kind=MESSAGE, handler=HANDLER))
+    await hand.apply(job, AdvanceExecution(status=Status.DELEGATED), opened)
+    first, second = await hand.pick()
+    await hand.apply(first, by("old"))
+    await hand.apply(second, by("old", FAULT))
+    assert await retry(store, "new") == 1
+    assert [(await hand.view(claim)).status for claim in (first, second, job)] == ["runnable", "stranded", "stranded"]
+    assert await store.retry_letter(second.promise)
+    await hand.apply((await hand.pick())[0], by("new"))
+    assert (await hand.view(job)).status is Status.STRANDED
+    assert await retry(store, "third") == 1
+    assert (await hand.view(job)).status is Status.DELEGATED
 
 
 async def test_pages_are_bounded_and_lead_on(store: Store, hand: Hand) -> None:

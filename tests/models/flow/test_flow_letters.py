@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Flow, FlowJob, Handle, RetryPolicy, Status
+from holdfast import App, Flow, FlowJob, Handle, RetryPolicy, Status
 from holdfast.core.errors import (
     ExecutionFailedError,
     ExecutionStrandedError,
@@ -159,6 +159,45 @@ async def test_an_activity_that_the_code_no_longer_has_is_a_dead_letter(rig: Rig
     await handle.signal("go", 1)
     await rig.run()
     assert await handle.result() == 2
+
+
+async def test_letters_of_code_that_does_not_fit_are_tried_by_another_release(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker of the old release took what only the new one knows. Ruling A6: the job waits for all its letters."""
+
+    def release(app: App, *names: str) -> Flow:
+        flow = app.flow("release")
+        for name in names:
+
+            @flow.activity(name=name)
+            async def same(n: int) -> int:
+                return n
+
+        return flow
+
+    async def sweep(app: App) -> None:
+        (loop,) = [service for service in (await app.make_worker())._services if service.name == "stranded"]
+        await loop.run_once()
+
+    handle = await release(rig.app, "first", "second", "third").start(1)
+    await rig.once()  # the job has begun
+    async with App("old", store=rig.stores.unopened()) as old:
+        release(old, "first")
+        old_worker = await old.make_worker()
+        await old_worker.open()
+        await old_worker.run_until_idle()
+        await old_worker.stop(0)
+        await sweep(old)
+    with pytest.raises(ExecutionStrandedError, match="has no activity"):
+        await handle.result()
+    assert {letter.activity for letter in (await rig.app.dead_letters.list()).items} == {"second", "third"}
+    await sweep(rig.app)
+    assert "2 stranded runs of queue default are tried again with this code" in caplog.text
+    assert await handle.status() is Status.DELEGATED
+    await rig.run()
+    assert await handle.result() == {"first": 1, "second": 1, "third": 1}
+    assert await audit_flows(rig.stores.store) == []
 
 
 async def test_user_code_whose_retries_are_exhausted_is_no_dead_letter(rig: Rig) -> None:

@@ -148,5 +148,11 @@ class Delivery:
         label = PromiseId.from_bytes(self._job).label(self._flow.name)
         log.error("a message of %s is a dead letter; mend the cause and retry it, or drop it: %s", label, error)
         record = encode_error(error, kind="internal")
-        advance = AdvanceExecution(status=Status.STRANDED, attempt=self._claim.attempt, progress=False, error=record)
+        advance = AdvanceExecution(
+            status=Status.STRANDED,
+            attempt=self._claim.attempt,
+            progress=False,
+            error=record,
+            digest=self._engine.release,
+        )
         await self._engine.commit(self._claim, advance)

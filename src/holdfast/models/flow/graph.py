@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from holdfast.core.collation import Dimension
-from holdfast.core.errors import DefinitionError, HoldfastError
+from holdfast.core.errors import DecodeError, DefinitionError
 from holdfast.models.flow.activity import Activity, Condition, NodeKind
 
 Node: TypeAlias = Activity[..., Any]
@@ -56,10 +56,6 @@ class Skip:
     counts: bool
 
 
-class ActivityGone(HoldfastError):  # noqa: N818
-    """A message is for an activity that the code does not have."""
-
-
 class Graph:
     """Grows by one node or back edge at a time; each makes a new one, which is checked whole."""
 
@@ -71,7 +67,7 @@ class Graph:
     def find(self, name: str, flow: str) -> Node:
         found = self.nodes.get(name)
         if found is None:
-            raise ActivityGone(
+            raise DecodeError(
                 f"the flow {flow} has no activity {name!r} (any more); run the code that has it, or give the changed "
                 "flow a new version"
             )

@@ -25,11 +25,10 @@ from holdfast.core.collation import (
     receive_leg1,
     receive_leg2,
 )
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import DecodeError, HoldfastError
 from holdfast.core.status import Status
 from holdfast.models.flow.activity import NodeKind
 from holdfast.models.flow.delivery import LeaseLost, LookAgain, stay
-from holdfast.models.flow.graph import ActivityGone
 from holdfast.models.flow.message import Letter, message_promise, read_message
 from holdfast.models.flow.outcome import ABANDONED, Outcome, failed
 from holdfast.models.flow.steps import Next, Steps
@@ -73,10 +72,10 @@ class Transition(Steps):
         """False: the message cannot be read, and is a dead letter now."""
         try:
             self._open()
-        except ActivityGone as gone:
-            await self._strand(gone)
+        except DecodeError as error:
+            await self._strand(error)
         except (msgspec.MsgspecError, HoldfastError, ValueError) as unreadable:
-            await self._strand(HoldfastError(f"this message of {self._flow.name} cannot be read: {unreadable}"))
+            await self._strand(DecodeError(f"this message of {self._flow.name} cannot be read: {unreadable}"))
         else:
             return True
         return False

@@ -107,20 +107,22 @@ def resume(tx: Tx, promise: bytes) -> bool:
 def stranded(
     db: sqlite3.Connection, queue: str, digests: Mapping[int, str], limit: int, after: int
 ) -> tuple[list[Row], int | None]:
-    """A page of a queue's stranded runs: those to try again as (id, digest, tried), and where the next page begins."""
+    """A page of a queue's stranded runs: those to try again as (id, digest, tried, job of a dead letter), and where the
+    next page begins."""
     page = db.execute(SQL["stranded_page"], (queue, after, limit)).fetchall()
     found = []
-    for row, handler, digest, tried, is_of_code in page:
+    for row, handler, digest, tried, is_of_code, job in page:
         ours = digests.get(handler)
         # What lost its workers is not meant: its digest says nothing of what was tried.
         if is_of_code and ours is not None and ours != digest and ours not in (before := names_of(tried) or ()):
-            found.append((row, digest, names_json(dict.fromkeys([*before, digest]))))
+            found.append((row, digest, names_json(dict.fromkeys([*before, digest])), job))
     return found, page[-1][0] if len(page) >= limit else None
 
 
 def retry_stranded(tx: Tx, rows: Sequence[Row]) -> int:
-    values = [(tx.now, tried, tx.now, row, digest) for row, digest, tried in rows]
+    values = [(tx.now, tried, tx.now, row, digest) for row, digest, tried, _ in rows]
     retried = tx.db.executemany(SQL["stranded_retry"], values).rowcount
+    flowing.unstrand(tx, {job for *_, job in rows if job is not None})
     tx.work |= retried > 0
     return retried
 

@@ -112,9 +112,14 @@ def again(tx: Tx, message: bytes, step: str | None) -> bool:
         return False
     row, job = found
     tx.db.execute(SQL["flow_letter_again"], (step, tx.now, tx.now, row))
-    tx.db.execute(SQL["flow_unstrand"], (tx.now, job))
+    unstrand(tx, [job])
     tx.work = True
     return True
+
+
+def unstrand(tx: Tx, jobs: Iterable[int]) -> None:
+    """These go on if they have no dead letter left (ruling A6)."""
+    tx.db.executemany(SQL["flow_unstrand"], [(tx.now, job) for job in jobs])
 
 
 def resume(tx: Tx, promise: bytes) -> bool | None:

@@ -160,6 +160,7 @@ declare
   v_now timestamptz := {schema}.clock();
   v_page bigint[];
   v_ids bigint[];
+  v_jobs bigint[];
 begin
   v_page := array(
     select id from {schema}.executions where queue = p_queue and status = 'stranded' and id > p_after
@@ -177,14 +178,26 @@ begin
         where c.handler = e.handler and c.digest <> e.digest and c.digest <> all (coalesce(e.tried, '{}')))
     order by e.id for update of e skip locked
   );
-  retried := cardinality(v_ids);
-  if retried > 0 then
+  if cardinality(v_ids) > 0 then
+    -- The job of a dead letter goes on with it. One that another has locked is passed over: its turn comes again.
+    v_jobs := array(
+      select id from {schema}.executions
+      where id = any (array(select parent_id from {schema}.executions where id = any (v_ids) and kind = 'message'))
+      order by id for update skip locked
+    );
+    v_ids := array(
+      select id from {schema}.executions where id = any (v_ids) and (kind <> 'message' or parent_id = any (v_jobs))
+    );
     update {schema}.executions
       set status = 'runnable', attempt = greatest(attempt - crashes, 0), crashes = 0, eligible_at = v_now,
         tried = array_append(array_remove(tried, digest), digest), updated_at = v_now
       where id = any (v_ids);
+    update {schema}.executions j set status = 'delegated', error = null, updated_at = v_now
+      where j.id = any (v_jobs) and j.status = 'stranded' and not exists (  -- ruling A6
+        select from {schema}.executions m where m.parent_id = j.id and m.kind = 'message' and m.status = 'stranded');
     perform {schema}.wake_1('work');
   end if;
+  retried := cardinality(v_ids);
 end $$;
 
 -- Oldest first. A child of a live parent's open round stays: the parent has still to read it (ruling E7).
