@@ -64,17 +64,25 @@ class App(Declarations):
     """`store` is a path, a URL, or a store; without one HOLDFAST_DATABASE, or ./holdfast.db.
 
     Nothing is opened until it is used. `async with app:` closes it at the end. `name` is for people: what is declared
-    is known by its own name, so two programs that share a ledger share what they name alike.
+    is known by its own name, so two programs that share a ledger share what they name alike. `release` tells one
+    deploy from another, such as a commit's hash, where what is declared is the same and what it calls is not.
     """
 
     def __init__(
-        self, name: str, store: str | PathLike[str] | Store | None = None, *, payload_limit: int = DEFAULT_MAX_BYTES
+        self,
+        name: str,
+        store: str | PathLike[str] | Store | None = None,
+        *,
+        payload_limit: int = DEFAULT_MAX_BYTES,
+        release: str | None = None,
     ) -> None:
         self.name = check_name(name)
+        if release is not None and not isinstance(release, str):
+            raise InvalidArgumentError(f"release is a text, such as a commit's hash, not {release!r:.100}")
         if isinstance(payload_limit, bool) or not isinstance(payload_limit, int) or payload_limit < 1:
             raise InvalidArgumentError(f"payload_limit is a number of bytes, not {payload_limit!r}")
         self._set_store(store if store is not None else os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE)
-        super().__init__(Connection(self._make_store, payload_limit))
+        super().__init__(Connection(self._make_store, payload_limit), release)
         self._sync: SyncApp | None = None
         self._sync_guard = threading.Lock()
 

@@ -78,8 +78,9 @@ class WorkflowDecorator(Protocol):
 class Declarations:
     """Everything declared so far, for one connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, release: str | None) -> None:
         self._connection = connection
+        self._given_release = release
         self._machines = MachineRegistry()
         self._functions = FunctionRegistry()
         self._batches = BatchRegistry()
@@ -352,7 +353,8 @@ class Declarations:
         )
 
     def _release(self) -> str:
-        """Which code this is: a digest of all that is declared so far, of its code and of the types that it reads."""
+        """Which code this is: a digest of all that is declared so far, of its code and of the types that it reads, and of
+        what the program itself says that it is."""
         declared = (
             *self._functions.every(),
             *self._machines.by_handler.values(),
@@ -360,6 +362,8 @@ class Declarations:
             *self._batches.by_handler.values(),
         )
         told = sorted(f"{type(one).__name__} {one.name} {one.version} {one.digest}" for one in declared)
+        if self._given_release is not None:
+            told.append(self._given_release)
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 
     def find_batch(self, name: str) -> Batch[Any, Any]:

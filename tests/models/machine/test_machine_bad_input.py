@@ -62,6 +62,11 @@ def test_an_app_needs_a_name(name: Any) -> None:
         App(name)
 
 
+def test_a_release_is_a_text() -> None:
+    with pytest.raises(InvalidArgumentError, match="release is a text"):
+        App("orders", store="unused.db", release=7)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("limit", [0, -1, True, "2MB"])
 def test_a_payload_limit_is_a_number_of_bytes(limit: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="payload_limit is a number of bytes"):
