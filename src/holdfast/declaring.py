@@ -353,8 +353,8 @@ class Declarations:
         )
 
     def _release(self) -> str:
-        """Which code this is: a digest of all that is declared so far, of its code and of the types that it reads, and of
-        what the program itself says that it is."""
+        """Which code this is: a digest of all that is declared so far, of its code and of the types that it reads; and
+        of what the program itself says that it is."""
         declared = (
             *self._functions.every(),
             *self._machines.by_handler.values(),
