@@ -140,10 +140,14 @@ class App(Declarations):
         return (await self._start_or_find(name, value, **options))[0]
 
     async def _start_or_find(
-        self, name: str, value: Any = None, /, **options: Unpack[StartOptions]
+        self, name: str, value: Any = None, code: App | None = None, /, **options: Unpack[StartOptions]
     ) -> tuple[Handle[Any], bool]:
-        """The same, and whether its key had started it before: the command line and the HTTP API tell."""
-        starter = NamedStarter(self._connection, check_name(name), Options().updated(**options), self._read_input)
+        """The same, and whether its key had started it before: the command line and the HTTP API tell.
+
+        `code` is the app that may declare it, if it is not this one.
+        """
+        read = (code or self)._read_input
+        starter = NamedStarter(self._connection, check_name(name), Options().updated(**options), read)
         return await starter.start_or_find({} if value is None else value)
 
     def _read_input(self, row: NewExecution) -> None:

@@ -44,6 +44,16 @@ def test_a_long_value_is_whole_in_a_pipe_and_cut_in_a_terminal(
     assert 0 < screen.count("long") < 40
 
 
+def test_what_the_code_at_hand_cannot_read_is_not_started(desk: Desk, holdfast: Call) -> None:
+    desk.register()
+    given = ("start", "pay", '{"amount": "five"}', "--queue", desk.queue)
+    refused = holdfast(*given, "--app", "tests.cli.programs.desk:app")
+    assert refused.code == 2
+    assert "pay cannot be started with this, at $.amount: Expected `int`, got `str`" in refused.err
+    assert holdfast(*given).code == 0
+    assert len(holdfast("list", "--queue", desk.queue, "--json").json["executions"]) == 1
+
+
 def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
     desk.register()
     given = ("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--key", desk.queue)

@@ -12,6 +12,7 @@ from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.ids import id_argument
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.values import json_value, parse_attributes
+from holdfast.cli.worker import load_app
 from holdfast.core.codec import decode_error
 from holdfast.core.durations import parse_duration
 from holdfast.core.errors import ExecutionEndedError, InvalidArgumentError
@@ -32,6 +33,7 @@ timeout_option = click.option("--timeout", metavar="TIME", help="With --wait: ho
 @click.option("--partition-key", metavar="KEY", help="One of a key at a time, in order.")
 @click.option("--deadline", metavar="TIME", help="So long after its start it is cancelled.")
 @click.option("--attribute", "attributes", metavar="KEY=VALUE", multiple=True, help="To search by; may be repeated.")
+@click.option("--app", "target", metavar="MODULE:APP", help="Its code: refuse what that cannot read.")
 @wait_option
 @timeout_option
 @shared
@@ -39,6 +41,7 @@ def start_command(
     call: Invocation,
     name: str,
     value: str | None,
+    target: str | None,
     attributes: tuple[str, ...],
     delay: str | None,
     deadline: str | None,
@@ -55,9 +58,10 @@ def start_command(
     options |= {"delay": parse_duration(delay)} if delay else {}
     options |= {"deadline": parse_duration(deadline)} if deadline else {}
     parsed = json_value(value, "the input")
+    code = None if target is None else load_app(target, call.database())
 
     async def start(ledger: Ledger) -> Started:
-        handle, existing = await ledger.app._start_or_find(name, parsed, **options)
+        handle, existing = await ledger.app._start_or_find(name, parsed, code, **options)
         return msgspec.structs.replace(await _followed(ledger, handle, wait, timeout), existing=existing)
 
     return _tell(call, call.run(start), "started")
