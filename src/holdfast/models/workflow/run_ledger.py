@@ -50,9 +50,8 @@ class RunLedger:
     __slots__ = (
         *("_beats", "_claim", "_definition", "_engine", "_extra_effects", "_finished", "_has_new_beats", "_id"),
         *("_in_flight", "_in_place", "_ingested", "_is_committing", "_is_interrupted", "_is_over", "_is_stirred"),
-        *("_loop",),
-        *("_losses", "_runner", "_seen", "_session", "_step_shown", "_stirring", "_task", "_time_base", "_time_us"),
-        *("_told_to_end", "_turns"),
+        *("_loop", "_losses", "_runner", "_seen", "_session", "_step_shown", "_stirring", "_task", "_time_base"),
+        *("_time_us", "_told_to_end", "_turns"),
     )
 
     _losses: int  # set by `go`, as are these four
