@@ -32,6 +32,7 @@ class Bench:
         self.idle = 0
         self.released = 0
         self.lost: list[str] = []
+        self.picks_as_they_ran: asyncio.Queue[int] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
 
     def picker(self, **settings: Any) -> Picker:
@@ -62,6 +63,7 @@ class Bench:
 
     def _begin(self, claim: ExecutionClaim) -> None:
         async def forever() -> None:
+            self.picks_as_they_ran.put_nowait(self.store.calls["pick"])
             await asyncio.Event().wait()
 
         self.begun.append(claim)
@@ -136,6 +138,19 @@ async def test_a_pick_takes_half_of_the_room_and_asks_for_more_at_once(bench: Be
     await picker.run_once()
     assert len(bench.begun) == 10
     assert picker.is_full
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_store_that_works_beside_the_loop_picks_more_while_what_was_picked_runs(
+    bench: Bench, inline: bool
+) -> None:
+    await insert(bench, 10)
+    bench.store.inline = inline
+    picker = bench.picker(concurrency=10)
+    await picker.start()
+    picks = [await bench.picks_as_they_ran.get() for _ in range(10)]
+    await picker.stop()
+    assert picks == [1 if inline else 2] * 5 + [2] * 5
 
 
 async def test_a_full_worker_picks_nothing_and_looks_at_what_waits(bench: Bench) -> None:

@@ -105,6 +105,10 @@ class Picker(Service):
             return 0 if not self.is_full else self._settings.poll_seconds
         return self._idle_wait(bool(picked.claims), picked.next_due_seconds)
 
+    async def _give_way(self) -> None:
+        if self._store.commits_inline:  # else the store picks more while what was picked runs
+            await super()._give_way()
+
     async def _anew(self, worker: str, claims: list[ExecutionClaim]) -> list[ExecutionClaim]:
         """Of what a failover forgot, and the server granted again with the same epoch, a lease of its own.
 

@@ -81,7 +81,7 @@ class Service(ABC):
             delay = await self._guarded_pass()
             self._has_passed.set()
             if delay == 0:
-                await asyncio.sleep(0)  # others run between two passes
+                await self._give_way()
                 continue
             await self._wait(delay)
 
@@ -104,6 +104,10 @@ class Service(ABC):
             self._in_trouble = False
         self._backoff.reset()
         return delay
+
+    async def _give_way(self) -> None:
+        """Others run between two passes."""
+        await asyncio.sleep(0)
 
     async def _wait(self, delay: float | None) -> None:
         if delay is None:
