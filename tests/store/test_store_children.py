@@ -52,6 +52,17 @@ async def test_children_appear_and_the_parent_parks_in_one_commit(hand: Hand, st
     assert {(child.status, child.parent, child.state) for child in children} == {(Status.RUNNABLE, parent.promise, "7")}
 
 
+async def test_of_many_children_one_that_is_there_keeps_none_of_the_others_out(hand: Hand, store: Store) -> None:
+    parent = await hand.take(row("parent"))
+    rows = child_rows(parent, 50, queue="children")
+    await store.insert([rows[30]])
+    receipt = await hand.apply(parent, wait_children("joined"), SpawnExecutions(rows))
+    assert receipt.children == tuple(Inserted(new.promise, created=new is not rows[30]) for new in rows)
+    assert (await hand.view(parent)).children_pending == 49
+    children = await store.children(parent.promise)
+    assert [child.promise for child in children] == [new.promise for new in rows if new is not rows[30]]
+
+
 async def test_a_child_knows_that_it_has_a_parent(hand: Hand) -> None:
     parent = await hand.take(row("parent"))
     (child,) = await spawn(hand, parent, 1)

@@ -1,6 +1,7 @@
 """From values to the arrays that the routines take: one list a column, in the order of their parameters.
 
-A column in which every row has the default is sent as an empty array; the routines fill in what is missing.
+A column in which every row has the default is sent as an empty array, one of which every row has the same as one
+element; the routines fill in what is missing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from holdfast.store.alike import OWN_FIELDS, asks_for_nothing_but, shared_of
+from holdfast.store.alike import OWN_FIELDS, asks_for_nothing_but
 from holdfast.store.values import NewExecution, NewSignal
 
 Column: TypeAlias = Sequence[object]
@@ -24,6 +25,11 @@ def sparse(column: Sequence[object]) -> Column:
 def unset(column: Sequence[object]) -> Column:
     """The column, or nothing where every row is None; here 0 and "" do say something."""
     return () if column.count(None) == len(column) else column
+
+
+def shared(column: Sequence[object]) -> Column:
+    """The column, or its first element where the others are the same."""
+    return column[:1] if len(column) > 1 and column.count(column[0]) == len(column) else column
 
 
 def scattered(column: Column, at: Sequence[int], count: int) -> Column:
@@ -61,50 +67,37 @@ def execution_columns(given: Sequence[NewExecution], order: Sequence[int]) -> li
     rows = [given[at] for at in order]
     return [
         [row.promise for row in rows],
-        [row.kind for row in rows],
-        [row.name for row in rows],
-        [row.version for row in rows],
-        [row.handler for row in rows],
-        [row.step for row in rows],
+        shared([row.kind for row in rows]),
+        shared([row.name for row in rows]),
+        shared([row.version for row in rows]),
+        shared([row.handler for row in rows]),
+        shared([row.step for row in rows]),
         [row.state for row in rows],
         [row.input_hash for row in rows],
-        [row.queue for row in rows],
-        [row.priority for row in rows],
+        shared([row.queue for row in rows]),
+        shared([row.priority for row in rows]),
         sparse([row.partition_key for row in rows]),
         sparse([row.delay for row in rows]),
         sparse([row.at for row in rows]),
         unset([row.unique_key for row in rows]),
         unset([None if row.unique_key is None else ",".join(row.unique_scope) for row in rows]),
-        sparse([row.digest for row in rows]),
+        sparse(shared([row.digest or "" for row in rows])),
         sparse([row.attributes for row in rows]),
         sparse([row.paused for row in rows]),
         unset([row.idempotency_key for row in rows]),
-        sparse([row.reports for row in rows]),
-        sparse([row.cleans_up for row in rows]),
+        sparse(shared([row.reports for row in rows])),
+        sparse(shared([row.cleans_up for row in rows])),
         unset([row.deadline for row in rows]),
         [at + 1 for at in order],
     ]
 
 
-_SENT_ONCE: Final = ("kind", "name", "version", "handler", "step", "queue", "priority", "digest", "cleans_up")
-_sent_once: Final = attrgetter(*_SENT_ONCE)
-_is_plain: Final = asks_for_nothing_but(OWN_FIELDS + _SENT_ONCE)
-
-
-def alike_arguments(given: Sequence[NewExecution], order: Sequence[int]) -> list[object] | None:
-    """The parameters of `insert_alike_1`, where the rows are."""
-    shared = shared_of(given[0])
-    if not _is_plain(given[0]) or not all(shared_of(row) == shared for row in given):
-        return None
-    rows = [given[at] for at in order]
-    return [
-        [row.promise for row in rows],
-        [row.state for row in rows],
-        [row.input_hash for row in rows],
-        unset([row.idempotency_key for row in rows]),
-        [at + 1 for at in order],
-        *_sent_once(given[0]),
-    ]
+_PLAIN: Final = (
+    *OWN_FIELDS,
+    *("kind", "name", "version", "handler", "step", "queue", "priority", "digest", "cleans_up"),
+)
+is_plain: Final = asks_for_nothing_but(_PLAIN)
+plain_arguments: Final = attrgetter(*_PLAIN)  # of `insert_one_1`
 
 
 def signal_columns(signals: Sequence[NewSignal]) -> list[Column]:

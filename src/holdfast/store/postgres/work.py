@@ -16,7 +16,13 @@ from holdfast.store.effects import Commit
 from holdfast.store.flows import MESSAGE
 from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
 from holdfast.store.postgres.collating import Collation
-from holdfast.store.postgres.columns import alike_arguments, execution_columns, insertion_order, signal_columns
+from holdfast.store.postgres.columns import (
+    execution_columns,
+    insertion_order,
+    is_plain,
+    plain_arguments,
+    signal_columns,
+)
 from holdfast.store.postgres.flush import Call, build_call, kept_arguments, read_answer
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import claims_of
@@ -89,8 +95,8 @@ class Work(Ledger):
     ) -> list[Inserted]:
         answers = [Inserted(row.promise, True) for row in rows]
         order = insertion_order(rows)
-        if (alike := alike_arguments(rows, order)) is not None:
-            found_rows = await connection.fetch(self._sql["insert_alike" + whose], *alike)
+        if len(rows) == 1 and is_plain(rows[0]):
+            found_rows = await connection.fetch(self._sql["insert_one" + whose], *plain_arguments(rows[0]))
         else:
             found_rows = await connection.fetch(self._sql["insert" + whose], *execution_columns(rows, order))
         for found in found_rows:

@@ -328,9 +328,9 @@ begin
 
   -- After the own rows, so that a unique key that one of them gave up is free for a child.
   if p_child_ord <> '{}' then
-    v_only := array(
+    v_only := case when fenced is not null or v_barred <> '{}' or p_continue_to <> '{}' then array(
       select n.position::int from unnest(p_child_ord, p_promise) with ordinality n(ord, promise, position)
-      where n.ord = any (v_live) and n.ord <> all (v_barred) and n.promise <> all (p_continue_to));
+      where n.ord = any (v_live) and n.ord <> all (v_barred) and n.promise <> all (p_continue_to)) end;
     {include insert_children}
     woke := woke or child_position is null or cardinality(child_position) < cardinality(p_promise);
   end if;

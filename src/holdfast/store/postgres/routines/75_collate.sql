@@ -216,9 +216,9 @@ begin
     -- A message is acknowledged and its first child published in one row, under the lease that it has.
     with turned as (
       update {schema}.executions e set
-        promise = p_promise[c.child], step = p_first_step[c.child], state = p_first_state[c.child], attempt = 0,
-        crashes = 0, awaits = null, error = null, timed_out = false, children_ready = false, inserted_at = v_now,
-        started_at = v_now
+        promise = p_promise[c.child], step = coalesce(p_first_step[c.child], p_first_step[1]),
+        state = p_first_state[c.child], attempt = 0, crashes = 0, awaits = null, error = null, timed_out = false,
+        children_ready = false, inserted_at = v_now, started_at = v_now
       from unnest(p_ord, p_onward) c(ord, child)
       where c.child is not null and c.ord <> all (v_fenced) and e.id = p_id[c.ord]
         and not exists (select from {schema}.executions x where x.promise = p_promise[c.child])
@@ -240,10 +240,10 @@ begin
       -- A response that came before its Leg1 was published (ruling A5): the row is the Leg1's now, and takes it along.
       update {schema}.executions e set
         step = 'leg1', state = (left(p_first_state[o]::text, -1) || ',"early":' || e.state::text || '}')::json,
-        queue = p_queue[o], attempt = 0, crashes = 0, updated_at = v_now,
+        queue = coalesce(p_queue[o], p_queue[1]), attempt = 0, crashes = 0, updated_at = v_now,
         eligible_at = case when e.status = 'runnable' then v_now else e.eligible_at end
       from unnest(v_met) o
-      where e.promise = p_promise[o] and e.kind = 'message' and e.step = 'leg2' and p_first_step[o] = 'leg1';
+      where e.promise = p_promise[o] and e.kind = 'message' and e.step = 'leg2' and coalesce(p_first_step[o], p_first_step[1]) = 'leg1';
     end if;
     woke := true;
     -- One that was paused only since the locks were taken, and is held by others, is left for them.

@@ -1,5 +1,5 @@
--- Insert the children at the positions `v_only`, and add to the answer those that were not created.
-if v_only <> '{}' then
+-- Insert the children at the positions `v_only` (null: all), and add to the answer those that were not created.
+if v_only is distinct from '{}' then
   select array_agg(i.ord) as positions, array_agg(i.promise) as promises, array_agg(i.collided) as collided,
     array_agg(i.key_conflict) as conflicts
   into v_found

@@ -3,9 +3,8 @@ select * from {schema}.insert_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
   '{}', '{}')
 
--- name: insert_alike
-select ord, promise, collided, key_conflict from {schema}.insert_alike_1(
-  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+-- name: insert_one
+select * from {schema}.insert_one_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
 -- In a transaction of the caller's, whose connection may have a codec of its own for json: that would encode it twice.
 -- name: insert_yours
@@ -13,9 +12,8 @@ select * from {schema}.insert_1(
   $1, $2, $3, $4, $5, $6, $7::text[]::json[], $8, $9, $10, $11, $12, $13, $14, $15, $16, $17::text[]::json[], $18, $19,
   $20, $21, $22, $23, '{}', '{}')
 
--- name: insert_alike_yours
-select ord, promise, collided, key_conflict from {schema}.insert_alike_1(
-  $1, $2::text[]::json[], $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+-- name: insert_one_yours
+select * from {schema}.insert_one_1($1, $2, $3::text::json, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
 -- name: fork_journal
 with copied as (
