@@ -209,6 +209,14 @@ async def test_ends_of_one_flush_all_count(hand: Hand) -> None:
     assert len((await hand.take()).inbox) == 3
 
 
+async def test_ends_of_one_flush_come_in_the_order_of_its_commits(hand: Hand) -> None:
+    parent = await hand.take(row("parent"))
+    first, second, third, fourth = await call(hand, parent, 4, blocked(4))
+    await hand.flush(*(Commit(child, (done(),)) for child in (third, first, fourth, second)))
+    inbox = (await hand.take()).inbox
+    assert ends(inbox) == [child.promise for child in (third, first, fourth, second)]
+
+
 async def test_a_parent_that_waits_for_no_child_is_not_woken_by_one(hand: Hand, store: Store) -> None:
     parent = await hand.take(row("parent"))
     (child,) = await call(hand, parent, 1, blocked(0, wake_after=60))

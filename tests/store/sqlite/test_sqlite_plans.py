@@ -54,7 +54,8 @@ PLANS = {
     "queue_executing": ["SCAN executions USING INDEX executions_locked"],
     "inbox_count": ["SEARCH signals USING COVERING INDEX signals_target (target_id=?)"],
     "flush_columns": [BY_ROW],
-    "report_end": [
+    "report_ends": [
+        "SCAN listed VIRTUAL TABLE INDEX 1:",
         "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH p USING INTEGER PRIMARY KEY (rowid=?)",
     ],

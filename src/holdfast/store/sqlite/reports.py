@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.store.sqlite.statements import SQL
+from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
 
 
 def report(tx: Tx, ended: Sequence[tuple[int, int]]) -> list[int]:
     """Put the ends of (child, parent) into inboxes: the parents that this made runnable."""
-    tx.db.executemany(SQL["report_end"], [(tx.now, child) for child, _ in ended])
+    tx.db.execute(SQL["report_ends"], (tx.now, json_ids(child for child, _ in ended)))
     released = []
     for parent, count in Counter(parent for _, parent in ended).items():
         if tx.db.execute(SQL["report_count_down"], (count, tx.now, parent)).rowcount:

@@ -143,9 +143,9 @@ set children_pending = (
 )
 where id = ? and status = 'awaiting_children';
 
--- The end of a child that reports, as its parent reads it (values.ChildEnd). A finished parent reads no more. A
--- successor reports under the id that was called: its own without the last three numbers (core.identity).
--- name: report_end
+-- Ends of children that report, in the order listed, as their parents read them (values.ChildEnd). A finished parent reads
+-- no more. A successor reports under the id that was called: its own without the last three numbers (core.identity).
+-- name: report_ends
 insert into signals (target_id, kind, name, payload, inserted_at)
 select p.id, 'child',
   lower(hex(
@@ -156,8 +156,8 @@ select p.id, 'child',
     || ',"state":' || case when c.kind = 'task' then c.state else 'null' end
     || case when c.status = 'cancelled' then ',"reason":' || json_quote(c.cancel_reason) else '' end || '}',
   ?
-from executions c join executions p on p.id = c.parent_id
-where c.id = ? and p.ended_at is null;
+from json_each(?) listed cross join executions c on c.id = listed.value cross join executions p on p.id = c.parent_id
+where p.ended_at is null;
 
 -- Only while the parent waits for ends of children; 0 means that it does not.
 -- name: report_count_down
