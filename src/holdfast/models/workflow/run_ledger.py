@@ -22,7 +22,7 @@ from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.task import Task, TaskState
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, ConsumeSignals, Effect, SpawnExecutions
-from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, Receipt, Signal
+from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, NewExecution, Receipt, Signal
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.runner import WorkflowRunner
@@ -157,7 +157,7 @@ class RunLedger:
                 effects.append(ConsumeSignals(tuple(self._ingested)))
             self._ingested = NONE
         if session.spawned:
-            effects.append(SpawnExecutions(tuple(map(self._child_row, session.spawned)), barrier=False))
+            effects.append(SpawnExecutions(self._child_rows(session.spawned), barrier=False))
             session.spawned = NONE
         if self._extra_effects:
             effects += self._extra_effects
@@ -187,14 +187,16 @@ class RunLedger:
         call = self._session.open_calls.get(promise_id)
         return call is not None and call.is_remote
 
-    def _child_row(self, call: OpenCall) -> Any:
-        assert call.callee is not None
-        return call.callee.child_row(
-            self._child_id(call), call.input, self._claim.queue, self._definition.payload_limit
-        )
-
     def _child_id(self, call: OpenCall) -> PromiseId:
         return self._promise.child(int(call.promise_id[1:]))
+
+    def _child_rows(self, calls: Sequence[OpenCall]) -> tuple[NewExecution, ...]:
+        own, queue, limit = self._promise, self._claim.queue, self._definition.payload_limit
+        rows = []
+        for call in calls:
+            assert call.callee is not None
+            rows.append(call.callee.child_row(own.child(int(call.promise_id[1:])), call.input, queue, limit))
+        return tuple(rows)
 
     # ------------------------------------------------------------------ what others wrote
 
@@ -221,6 +223,7 @@ class RunLedger:
         if not inbox:
             return
         self._seen, self._ingested = self._seen or set(), self._ingested or []
+        own = self._claim.promise.hex()
         for row in inbox:
             if row.id in self._seen:  # two looks at the inbox may overlap
                 continue
@@ -229,7 +232,7 @@ class RunLedger:
                 end = _child_end(row.payload)
                 if cancel_reason is not None and end.status is Status.CANCELLED:
                     self._session.request_cancel(cancel_reason)
-                self._child_ended(id_text(bytes.fromhex(row.name)).removeprefix(self._id), end)
+                self._child_ended(f".{int(row.name.removeprefix(own), 16)}", end)  # an id is its parent's and a number
             else:
                 self._session.deliver(row.name, row.payload)
             self._ingested.append(row.id)
