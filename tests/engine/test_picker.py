@@ -98,6 +98,7 @@ async def insert(bench: Bench, count: int, **columns: Any) -> None:
 
 async def test_what_only_waits_for_its_last_commit_leaves_its_place_up_to_as_many_again(bench: Bench) -> None:
     await insert(bench, 9)
+    bench.store.inline = False
     picker = bench.picker(concurrency=2)
     for expected in (1, 2):
         await picker.run_once()
@@ -131,6 +132,7 @@ async def test_while_it_rests_others_may_take_what_this_worker_gave_back(bench: 
 async def test_a_pick_takes_half_of_the_room_and_asks_for_more_at_once(bench: Bench) -> None:
     """So that picking and committing overlap."""
     await insert(bench, 20)
+    bench.store.inline = False
     picker = bench.picker(concurrency=10)
     assert await picker.run_once() == 0
     assert len(bench.begun) == 5
@@ -140,17 +142,34 @@ async def test_a_pick_takes_half_of_the_room_and_asks_for_more_at_once(bench: Be
     assert picker.is_full
 
 
-@pytest.mark.parametrize("inline", [False, True])
-async def test_a_store_that_works_beside_the_loop_picks_more_while_what_was_picked_runs(
-    bench: Bench, inline: bool
-) -> None:
+async def test_a_store_that_works_beside_the_loop_picks_more_while_what_was_picked_runs(bench: Bench) -> None:
     await insert(bench, 10)
-    bench.store.inline = inline
+    bench.store.inline = False
     picker = bench.picker(concurrency=10)
     await picker.start()
     picks = [await bench.picks_as_they_ran.get() for _ in range(10)]
     await picker.stop()
-    assert picks == [1 if inline else 2] * 5 + [2] * 5
+    assert picks == [2] * 10
+
+
+async def test_a_store_that_writes_on_the_loops_thread_gives_all_at_once(bench: Bench) -> None:
+    await insert(bench, 20)
+    bench.store.inline = True
+    picker = bench.picker(concurrency=10)
+    await picker.run_once()
+    assert len(bench.begun) == 10
+    assert picker.is_full
+
+
+async def test_while_last_commits_are_written_nobody_is_asked_to_make_room(bench: Bench) -> None:
+    await insert(bench, 3)
+    bench.store.inline = True
+    picker = bench.picker(concurrency=1)
+    for _ in range(2):
+        await picker.run_once()
+        bench.active.conclude(bench.begun[-1])
+    await picker.run_once()
+    assert (len(bench.begun), bench.store.calls["waiting_priority"]) == (2, 0)
 
 
 async def test_a_full_worker_picks_nothing_and_looks_at_what_waits(bench: Bench) -> None:

@@ -16,10 +16,14 @@ from holdfast.store.values import ExecutionClaim, QueueRoom
 
 FIRST_POLL_SECONDS = 0.02
 SWEEPS_APART_SECONDS = 0.25
+INLINE_MOST = 200  # rows that are leased on the loop's thread: more of them would keep others waiting
 
 
 class Picker(Service):
-    """A pick takes at most half of the worker's room, so that picking and committing overlap."""
+    """A pick takes at most half of the worker's room, so that picking and committing overlap.
+
+    Where the store writes on the loop's thread nothing does, so that it takes more: fewer commits wait for the disk.
+    """
 
     name = "picker"
 
@@ -43,7 +47,6 @@ class Picker(Service):
         self._gate = gate
         self._settings = settings
         self._limits = settings.queue_limits()
-        self._most = max(1, settings.concurrency // 2)
         self._worker_id = worker_id
         self._handlers = list(handlers)
         self._begin = begin
@@ -80,7 +83,8 @@ class Picker(Service):
             return left
         rooms, limit = self._rooms()
         if limit <= 0:
-            self.waiting_priority = await self._store.waiting_priority(list(self._limits), self._handlers)
+            if len(self._active) < 2 * self._settings.concurrency:  # else last commits have to be written first
+                self.waiting_priority = await self._store.waiting_priority(list(self._limits), self._handlers)
             return self._settings.poll_seconds  # a finished claim wakes this loop at once
         self.waiting_priority = None
         async with self._gate:
@@ -106,8 +110,7 @@ class Picker(Service):
         return self._idle_wait(bool(picked.claims), picked.next_due_seconds)
 
     async def _give_way(self) -> None:
-        if self._store.commits_inline:  # else the store picks more while what was picked runs
-            await super()._give_way()
+        """Not before the next pick is sent: the store is at it while what was picked runs."""
 
     async def _anew(self, worker: str, claims: list[ExecutionClaim]) -> list[ExecutionClaim]:
         """Of what a failover forgot, and the server granted again with the same epoch, a lease of its own.
@@ -130,7 +133,10 @@ class Picker(Service):
         # What has only its last commit to wait for leaves its place to others, up to a bound: a store that is slow, or
         # away, must not let it pile up.
         places = self._settings.concurrency
-        free = min(self._most, places - self._active.running, 2 * places - len(self._active))
+        at_once = max(1, places // 2)
+        if self._store.commits_inline:
+            at_once = max(at_once, min(places, INLINE_MOST))
+        free = min(at_once, places - self._active.running, 2 * places - len(self._active))
         rooms = []
         for queue, most in self._limits.items():
             room = free if most is None else min(free, most - self._active.by_queue[queue])
