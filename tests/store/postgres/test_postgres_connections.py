@@ -301,7 +301,7 @@ async def test_a_flush_waits_for_the_connection_that_is_being_warmed(postgres_ur
     await store.close()
 
 
-async def test_warming_opens_every_connection_for_flushes_and_wakes_nobody(postgres_url: str, schema: str) -> None:
+async def test_warming_opens_every_connection_for_flushes_and_writes_nothing(postgres_url: str, schema: str) -> None:
     store = PostgresStore(postgres_url, schema=schema)
     await store.open()
     heard: list[Topic] = []
@@ -310,6 +310,7 @@ async def test_warming_opens_every_connection_for_flushes_and_wakes_nobody(postg
         await ear.arm(topic)
     await store.warm()
     assert len(store._connections._flush_idle) == store.flushes_at_once == 2
+    assert await store.count(ExecutionFilter()) == {}
     await asyncio.sleep(0.1)
     assert heard == []
     await ear.close()
