@@ -401,9 +401,9 @@ async def test_a_cancel_that_a_heartbeat_brings_in_finds_the_call_that_ends_afte
     @rig.app.task
     async def export() -> str:
         await gate.wait()
-        for _ in range(2):  # what the first one brings in is written with the second
+        for number in range(2):  # what the first one brings in is written with the second
             before = (await started[0].describe()).revision
-            current().heartbeat()
+            current().heartbeat(number)
             async with asyncio.timeout(20):
                 while (await started[0].describe()).revision == before:  # noqa: ASYNC110
                     await asyncio.sleep(0)
