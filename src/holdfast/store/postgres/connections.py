@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import asyncpg
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
-from holdfast.store.outages import given_back_later
+from holdfast.store.outages import GivenBackLater
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.driver import DriverConnection
 from holdfast.store.sql import load_blocks
@@ -326,7 +326,7 @@ class Lent:
         connections = self._connections
         was_let_in = connections.is_at_work or connections.newest > 0
         try:
-            with given_back_later(was_let_in), errors_of(connections.address, self._doing):
+            with GivenBackLater(was_let_in), errors_of(connections.address, self._doing):
                 self._aged = await connections.connect()
         except BaseException:
             self._slots.release()
@@ -350,7 +350,7 @@ class Lent:
             self._slots.release()
         if isinstance(error, Exception):
             connections = self._connections
-            with given_back_later(connections.is_at_work), errors_of(connections.address, self._doing):
+            with GivenBackLater(connections.is_at_work), errors_of(connections.address, self._doing):
                 raise error
 
 

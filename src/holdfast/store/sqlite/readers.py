@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from holdfast.core.errors import StoreError
-from holdfast.store.outages import given_back_later
+from holdfast.store.outages import GivenBackLater
 from holdfast.store.sqlite.connection import connect, explain
 from holdfast.store.sqlite.forks import close_at_fork
 from holdfast.store.sqlite.ledger_file import LedgerFile
@@ -36,7 +36,7 @@ class _Reader:
 
     def opened(self, *, is_first: bool = False) -> sqlite3.Connection:
         if self._db is None:
-            with given_back_later(not is_first):
+            with GivenBackLater(not is_first):
                 self._db = connect(self._path, self._busy_seconds, read_only=True)
         return self._db
 

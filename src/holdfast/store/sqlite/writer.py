@@ -24,7 +24,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
 from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
 from holdfast.store.base import WouldStall
-from holdfast.store.outages import given_back_later
+from holdfast.store.outages import GivenBackLater
 from holdfast.store.sqlite.connection import connect, explain, is_busy
 from holdfast.store.sqlite.forks import close_at_fork
 from holdfast.store.sqlite.ledger_file import LedgerFile
@@ -194,7 +194,7 @@ class Writer:
         wait_seconds: float | None = None,
     ) -> T:
         """One write transaction on the calling thread. It waits for others as long as it may, or as long as given."""
-        with self._gate, given_back_later(self._has_written):
+        with self._gate, GivenBackLater(self._has_written):
             waited = self._queue(wait_seconds)
             try:
                 self._file.require_same()
