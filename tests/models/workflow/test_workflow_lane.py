@@ -20,7 +20,7 @@ from holdfast.models.workflow import runner as workflow_runner
 from holdfast.models.workflow.lane import Lane
 from holdfast.models.workflow.session import Session
 from holdfast.store.effects import AppendJournal
-from tests.models.workflow.kit import Gate, Rig
+from tests.models.workflow.kit import Gate, HandWorker, Rig
 
 Between = Callable[[Context, "Tasks"], Awaitable[Any]]
 
@@ -304,8 +304,8 @@ async def test_whatever_a_body_does_between_two_calls_is_recorded_as_on_the_long
     told: list[bool] = []
     turn = Session.turn
 
-    def watched(session: Session, *answer: Any, alone: bool) -> AppendJournal | None:
-        step = turn(session, *answer, alone=alone)
+    def watched(session: Session, *answer: Any) -> AppendJournal | None:
+        step = turn(session, *answer)
         told.append(step is not None)
         return step
 
@@ -347,6 +347,7 @@ async def _played(rig: Rig, program: Any, caplog: pytest.LogCaptureFixture) -> d
     is_random = "random" in facts or "TimeRecorded" in facts
     return {
         "status": view.status,
+        "claims": view.lease_epoch,
         "result": None if is_random else view.result,
         "published": view.published,
         "attributes": view.attributes,
@@ -359,6 +360,29 @@ async def _played(rig: Rig, program: Any, caplog: pytest.LogCaptureFixture) -> d
 def _without(facts: str, field: str) -> str:
     head, *rest = facts.split(f"'{field}': '")
     return head + "".join(part.partition("'")[2] for part in rest)
+
+
+@pytest.mark.parametrize("between", ["nothing", "now", "another_task"])
+async def test_a_run_gives_way_between_two_calls_as_on_the_long_way(
+    rig: Rig, between: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Because its worker drains, or more urgent work waits: what was decided is committed as it is given back."""
+    monkeypatch.setattr(HandWorker, "may_keep", lambda worker, claim, steps, since: steps < 2)
+    tasks = Tasks(rig)
+
+    @rig.app.workflow
+    async def program(ctx: Context) -> list[Any]:
+        got: list[Any] = [await tasks.work(number) for number in range(3)]
+        await BETWEEN[between](ctx, tasks)
+        return got + [await tasks.work(number) for number in range(3)]
+
+    quick = await _played(rig, program, caplog)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Lane, "_next_in_lane", lambda run: None)
+        slow = await _played(rig, program, caplog)
+    assert quick == slow
+    assert quick["claims"] >= 3, "it never gave way"
+    await rig.check_journals()
 
 
 async def test_a_body_that_hears_of_a_call_cannot_be_asked_on_by_another(rig: Rig) -> None:

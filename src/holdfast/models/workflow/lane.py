@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import quick
 from holdfast.core.journal.stamp import Stamp
+from holdfast.core.status import Status
 from holdfast.engine.observer import STEPS
 from holdfast.models.own_context import InContext
 from holdfast.models.workflow.attempts import Returned
@@ -90,19 +91,24 @@ class Lane(InlineCalls):
                 or self._is_stirred
                 or session.cancel_sequence is not None  # it came with the commit of a heartbeat
                 or STEPS.tracer is not None  # somebody has begun to trace
-                or not may_keep(claim, steps, since)
             ):
                 self._record_start(call, begun)
                 await self._after_attempt(call, Returned(*outcome) if type(outcome) is tuple else outcome)  # type: ignore[arg-type]
                 return steps
             try:
-                step = session.turn(call, begun, *outcome, alone=self._has_only_events())
+                step = session.turn(call, begun, *outcome, self._has_only_events)
             except HoldfastError as error:
                 await self._strand(error)
                 return None
             if step is not None:
-                continue
-            found = None if session.is_finished or session.to_cancel else self._next_in_lane()
+                if may_keep(claim, steps, since):
+                    continue
+                self._extra_effects = [step]
+                await self._commit(Status.RUNNABLE)  # the worker drains, or more urgent work waits
+                return None
+            if session.is_finished or session.to_cancel or not may_keep(claim, steps, since):
+                return steps
+            found = self._next_in_lane()
             if found is None:
                 return steps
             call = found

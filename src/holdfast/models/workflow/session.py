@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.core.errors import ForeignAwaitError
@@ -65,18 +66,20 @@ class Session(Operations):
         if self.divergence is not None:
             raise self.divergence
 
-    def turn(self, call: OpenCall, begun: Stamp, raw: bytes, value: Any, *, alone: bool) -> AppendJournal | None:
+    def turn(
+        self, call: OpenCall, begun: Stamp, raw: bytes, value: Any, is_alone: Callable[[], bool]
+    ) -> AppendJournal | None:
         """`drive`, with what the call returned that the body waits for, begun at a time.
 
         If all that the body does is to call and await the next plain task, the end of the one call and the begin of
-        the other are told together: all that is to be committed, if it may be `alone`. `call` is the other call from
-        then on. Else None, and what happened is pending.
+        the other are told together: all that is to be committed, if it `is_alone`. `call` is the other call from then
+        on. Else None, and what happened is pending.
         """
         self.answered = call, begun, raw, value
         wait = self._send()
         if self.answered is not None:
             asked = self.asked
-            if alone and wait is not None and asked is not None:
+            if wait is not None and asked is not None and is_alone():
                 step = self._step(call, begun, raw, asked, wait)
                 if step is not None:
                     return step
