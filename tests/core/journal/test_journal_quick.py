@@ -246,7 +246,7 @@ def test_a_step_is_its_five_events_in_a_segment_of_their_own_or_nothing(
     waited: tuple[str, ...],
     kind: AwaitKind,
 ) -> None:
-    journal, slowly = long_journal(events_before), long_journal(events_before)
+    journal, slowly = blocked_journal(events_before), blocked_journal(events_before)
     for operation in [operation for part in history for operation in part]:
         for one in (journal, slowly):
             answer(both_ways(operation, Journal(ROOT), one, Stamp(1_800_000_000_000_000))[1])
@@ -272,12 +272,7 @@ def test_a_step_is_its_five_events_in_a_segment_of_their_own_or_nothing(
 
 @pytest.mark.parametrize("calls", [1, 2, 818, 819, 820, 900])
 def test_a_call_behind_a_call_is_one_step_however_long_the_journal_is(calls: int) -> None:
-    journal, slowly, stamp = Journal(ROOT), Journal(ROOT), Stamp(1_800_000_000_000_001)
-    for one in (journal, slowly):
-        quick.begin(one, stamp, "d", "1", None, None, 1)
-        quick.schedule(one, stamp, CALLEE, "{}", MARK)
-        quick.wait(one, stamp, Waiting("Single", (".0",)))
-        one.take_segment()
+    journal, slowly, stamp = blocked_journal(), blocked_journal(), Stamp(1_800_000_000_000_001)
     for number in range(calls):
         waiting = Waiting("Single", (f".{number + 1}",))
         segment = quick.step(journal, stamp, stamp, f".{number}", b"7", CALLEE, "{}", MARK, waiting)
@@ -292,12 +287,8 @@ def test_a_call_behind_a_call_is_one_step_however_long_the_journal_is(calls: int
 @pytest.mark.parametrize("is_patched", [True, False])
 def test_a_step_takes_along_what_is_pending(is_committed: bool, is_patched: bool) -> None:
     """Such as the begin of an attempt that had to wait for something, which a heartbeat may have committed."""
-    journal, slowly, stamp = Journal(ROOT), Journal(ROOT), Stamp(1_800_000_000_000_001)
+    journal, slowly, stamp = blocked_journal(), blocked_journal(), Stamp(1_800_000_000_000_001)
     for one in (journal, slowly):
-        quick.begin(one, stamp, "d", "1", None, None, 1)
-        quick.schedule(one, stamp, CALLEE, "{}", MARK)
-        quick.wait(one, stamp, Waiting("Single", (".0",)))
-        one.take_segment()
         quick.start(one, stamp, ".0", 1)
         if is_committed:
             one.take_segment()
@@ -343,8 +334,8 @@ def test_a_step_is_refused_where_a_check_would_have_to_look(missing: str) -> Non
     assert memory(journal) == before
 
 
-def long_journal(events: int) -> Journal:
-    """A journal that waits for its first call, as if it had so many events; nothing of it is pending."""
+def blocked_journal(events: int = 0) -> Journal:
+    """A journal that waits for its first call, as if it had so many events more; nothing of it is pending."""
     journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_000)
     quick.begin(journal, stamp, "d", "1", None, None, 1)
     quick.schedule(journal, stamp, CALLEE, "{}", MARK)
