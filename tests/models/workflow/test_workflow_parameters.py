@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,51 @@ async def test_a_call_without_its_resource_strands_before_it_begins(rig: Rig, ef
     await rig.stop(rig.workers[0])
     await handle.resume()
     assert await rig.result(handle) == "pool"
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["before", "beside"])
+async def test_what_was_done_before_a_call_without_its_resource_is_not_done_again(rig: Rig, beside: bool) -> None:
+    paid, begun, let_end = [], asyncio.Event(), asyncio.Event()
+
+    @rig.app.task(effects="at_most_once")
+    async def pay() -> str:
+        paid.append(1)
+        if beside:
+            begun.set()
+            await let_end.wait()
+        return "paid"
+
+    @rig.another_app().task
+    async def load(pool: Pool = resource()) -> str:  # noqa: B008
+        return pool.name
+
+    @rig.app.task
+    async def see() -> None:
+        await begun.wait()
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> list[str]:
+        if not beside:
+            return [await pay(), await load()]
+        async with ctx.join_set() as calls:
+            promises = [calls.submit(pay())]
+            await see()
+            let_end.set()
+            promises.append(calls.submit(load()))
+            return await ctx.all(*promises)
+
+    handle = await work.start()
+    with pytest.raises(ExecutionStrandedError, match="load asks for a Pool"):
+        await rig.result(handle)
+
+    @rig.app.lifespan
+    async def pools() -> AsyncIterator[Pool]:
+        yield Pool()
+
+    await rig.stop(rig.workers[0])
+    await handle.resume()
+    assert await rig.result(handle) == ["paid", "pool"]
+    assert paid == [1]
 
 
 def test_what_is_no_function_of_one_answer_is_refused() -> None:

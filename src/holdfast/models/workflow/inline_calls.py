@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from holdfast.core.errors import PayloadError, StoreError
+from holdfast.core.errors import ConfigurationError, PayloadError, StoreError
 from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.retry import GiveUp
@@ -41,11 +41,16 @@ class InlineCalls(RunLedger):
             and (call.retry_at_us is None or call.retry_at_us <= now_us)
         ]
 
-    def _require_resources(self, calls: list[OpenCall]) -> None:
-        """Of tasks that a worker does not know when it starts: another app's, or declared later."""
-        for call in calls:
-            if isinstance(call.callee, Task) and call.callee.resources:
-                self._engine.resources.given(call.callee.resources, by=call.function_name)
+    def _lacking(self, calls: list[OpenCall]) -> ConfigurationError | None:
+        """What no lifespan yields for these: of tasks that a worker does not know when it starts, because they are
+        another app's, or declared later."""
+        try:
+            for call in calls:
+                if isinstance(call.callee, Task) and call.callee.resources:
+                    self._engine.resources.given(call.callee.resources, by=call.function_name)
+        except ConfigurationError as error:
+            return error
+        return None
 
     # ------------------------------------------------------------------ calls
 

@@ -147,10 +147,15 @@ class Run(Lane):
                 steps = went
                 continue
             todo = self._startable()
-            try:
-                self._require_resources(todo)
-            except ConfigurationError as error:
-                await self._strand(error)
+            lacking = self._lacking(todo)
+            if lacking is not None and self._in_flight:
+                todo = []  # what has begun ends first: given up, it would be repeated, or uncertain
+            elif lacking is not None:
+                if not await self._commit():  # what has ended is not to be repeated either
+                    return
+                if session.awaits_cancel():
+                    continue
+                await self._strand(lacking)
                 return
             if not todo and not self._in_flight:
                 await self._park()
