@@ -46,6 +46,7 @@ log = logging.getLogger("holdfast.web")
 
 BODY_MAX_BYTES: Final = 4 * 1024 * 1024
 LOGIN: Final = "/login"
+LOGOUT: Final = "/logout"
 LOGIN_MAX_BYTES: Final = 64 * 1024  # of a form that strangers may send: what reads it takes a microsecond a byte
 LOGIN_SECONDS: Final = 30.0
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -202,7 +203,8 @@ class _Exchange:
         if self._wants_page():
             response = page_of(problem, self.request_id)
             if problem.status == 401:
-                undone = "" if self._scope["method"] in SAFE_METHODS else "&undone=1"
+                is_done = self._scope["method"] in SAFE_METHODS or self._scope["path"] == LOGOUT
+                undone = "" if is_done else "&undone=1"
                 response = RedirectResponse(f"{LOGIN}?next={quote(self._way_back(), safe='/')}{undone}", 303)
         await response(self._scope, self._receive, self._answer)
 
