@@ -98,6 +98,8 @@ class NamedStarter(Starting):
             try:
                 self._read(row)
             except DecodeError as error:
+                if key is not None and await (await self._connection.store()).get(row.promise) is not None:
+                    return row  # it was started before, by other code: what has begun is found
                 fault = from_validation(error.__cause__ or error)
                 raise InvalidArgumentError(
                     f"{self._name} cannot be started with this, at {fault.path}: {fault.reason}"

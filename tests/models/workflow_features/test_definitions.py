@@ -81,8 +81,9 @@ async def test_a_process_with_the_code_starts_nothing_by_name_that_it_could_not_
     await rig.app.register()
     with pytest.raises(InvalidArgumentError, match=f"{name} cannot be started with this.*{fault}"):
         await rig.app.start_by_name(name, value)
-    far = await rig.another_app().start_by_name(name, value)
+    far = await rig.another_app().start_by_name(name, value, key="k")
     assert await far.status() is Status.RUNNABLE, "who has no code cannot know"
+    assert (await rig.app.start_by_name(name, value, key="k")).id == far.id, "a key finds what it has started"
 
 
 async def test_by_name_and_by_code_the_same_key_is_the_same_execution(rig: Rig) -> None:
@@ -112,7 +113,7 @@ async def test_by_name_a_number_is_the_same_whatever_it_is_written_as(rig: Rig) 
     assert (await rig.app.start_by_name("lift", {"weight": 3}, key="k")).id == lifted.id
     for name, other in (("weigh", {"weights": [3, True]}), ("weigh", {"weights": [3]}), ("lift", {"weight": 4})):
         with pytest.raises(KeyConflictError):
-            await rig.another_app().start_by_name(name, other, key="k")
+            await rig.app.start_by_name(name, other, key="k")
 
 
 @pytest.mark.parametrize("parameter", ["number", "input"])
@@ -385,5 +386,5 @@ async def test_a_key_is_the_same_whether_sql_or_the_library_started_it(rig: Rig)
         assert str(again.id) == promise
     for name, other in (("double", {"number": 22}), ("checkout", {"order": 8}), ("checkout", {"order": "\0"})):
         with pytest.raises(KeyConflictError):
-            await rig.another_app().start_by_name(name, other, key="k")
+            await rig.app.start_by_name(name, other, key="k")
     assert (await rig.app.handle("rows", key="k").cancel()) is Status.RUNNABLE, "it is asked, and cleans up"
