@@ -273,6 +273,8 @@ class App(Declarations):
 
         Name its `queues` where other programs share the ledger: what they declare is not here.
         """
+        if isinstance(queues, str):
+            raise InvalidArgumentError(f"queues is a list of names, not {queues!r}: each letter would be one")
         checker = Checker(await self._connection.store(), self._functions, self._machines, self._flows, self._batches)
         async for checked in checker.runs(queues):
             yield checked

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import App, Await, Context, Done, Machine, MachineContext, Outcome, step
 from holdfast.cli.main import run
+from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.status import Status
 from holdfast.models.check import Checked
 from holdfast.store.values import ExecutionFilter
@@ -206,6 +207,8 @@ async def test_what_other_programs_have_in_flight_is_left_out_by_queue(rig: Rig)
     assert [one.verdict async for one in other.check(queues=["own"])] == ["replays"]
     assert [one.verdict async for one in other.check(queues=["second", "own", "own"])] == ["replays", "replays"]
     assert [one.verdict async for one in other.check()] == ["replays", "replays", "stranded"]
+    with pytest.raises(InvalidArgumentError, match="queues is a list of names, not 'own'"):
+        await anext(other.check(queues="own"))
 
 
 PROGRAM = """
