@@ -61,8 +61,10 @@ class Current:
         return None if self._last_beat is None else codec_for(Any).decode(self._last_beat)
 
     def progress_as(self, as_type: type[T]) -> T | None:
-        """`progress`, checked against a type."""
-        return None if self._last_beat is None else codec_for(as_type).decode(self._last_beat)
+        """`progress`, checked against a type if there is any."""
+        if self._last_beat is None or self._last_beat == "null":  # whatever the type
+            return None
+        return codec_for(as_type).decode(self._last_beat)
 
     def heartbeat(self, progress: object = UNSET) -> None:
         """Say that the call is alive. The last `progress` is given to the next attempt, should there be one.
