@@ -62,9 +62,8 @@ class Current:
 
     def progress_as(self, as_type: type[T]) -> T | None:
         """`progress`, checked against a type if there is any."""
-        if self._last_beat is None or self._last_beat == "null":  # whatever the type
-            return None
-        return codec_for(as_type).decode(self._last_beat)
+        beat = self._last_beat
+        return None if beat is None or beat == "null" else codec_for(as_type).decode(beat)
 
     def heartbeat(self, progress: object = UNSET) -> None:
         """Say that the call is alive. The last `progress` is given to the next attempt, should there be one.
