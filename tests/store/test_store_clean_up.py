@@ -7,8 +7,9 @@ import pytest
 from holdfast.core.status import PARKED, Status
 from holdfast.store.base import DEADLINE_EXCEEDED, Store
 from holdfast.store.effects import AdvanceExecution, DeliverSignal, SpawnExecutions
+from holdfast.store.flows import CLOSE, FLOW, MESSAGE, OpenJob
 from holdfast.store.values import NewSignal
-from holdfast.testing.hand import Hand, child_rows, done, keep, park, promise_of, row, strand, wait_children
+from holdfast.testing.hand import HANDLER, Hand, child_rows, done, keep, park, promise_of, row, strand, wait_children
 from holdfast.testing.stores import Stores
 
 CANCELLED = AdvanceExecution(status=Status.CANCELLED)
@@ -129,3 +130,16 @@ async def test_force_with_cascade_ends_the_tree(hand: Hand, store: Store) -> Non
     await hand.apply(parent, wait_children(), SpawnExecutions(child_rows(parent, 2, cleans_up=True)))
     assert await store.cancel([parent.promise], cascade=True, force=True) == [Status.CANCELLED]
     assert {child.status for child in await store.children(parent.promise)} == {Status.CANCELLED}
+
+
+async def test_force_leaves_it_to_messages_to_close_what_their_job_owes(hand: Hand, store: Store) -> None:
+    """Ruling A11, also of a job that is stranded with a dead letter."""
+    job = await hand.take(row("job", kind=FLOW, handler=HANDLER, cleans_up=True))
+    opened = OpenJob(child_rows(job, 2, kind=MESSAGE, handler=HANDLER, cleans_up=True))
+    await hand.apply(job, AdvanceExecution(status=Status.DELEGATED), opened)
+    letter, _ = await hand.pick()
+    await hand.apply(letter, strand())
+    assert (await hand.view(job)).status is Status.STRANDED
+    assert await store.cancel([job.promise], force=True) == [Status.DELEGATED]
+    view = await hand.view(letter)
+    assert (view.status, view.step) == (Status.RUNNABLE, CLOSE)

@@ -23,16 +23,14 @@ _WOKEN = PARKED | {Status.RUNNABLE}
 def cancel(
     tx: Tx, promises: Sequence[bytes], cascade: bool, reason: str | None, force: bool = False
 ) -> list[Status | None]:
-    if force:
-        ids = [row[0] for promise in promises for row in tx.db.execute(SQL["control_find"], (promise,))]
-        tree = [row[0] for row in tx.db.execute(SQL["cancel_tree"], (json_ids(ids),))] if cascade else ids
-        tx.db.execute(SQL["cancel_force"], (json_ids(tree),))
-    found = [tx.db.execute(SQL["control_find"], (promise,)).fetchone() for promise in promises]
-    rows = {row[0]: row for row in found if row is not None}
+    ids = [row[0] for promise in promises for row in tx.db.execute(SQL["control_find"], (promise,))]
     if cascade:
-        rows = {row[0]: row for row in tx.db.execute(SQL["cancel_tree"], (json_ids(rows),)).fetchall()}
-    rows |= flowing.messages_of(tx, rows)
-    _request(tx, sorted(rows.values()), reason)
+        ids = [id_ for (id_,) in tx.db.execute(SQL["cancel_tree"], (json_ids(ids),))]
+    if force:
+        tx.db.execute(SQL["cancel_force"], (json_ids(ids),))
+    messages = flowing.messages_of(tx, ids)  # first: a job whose dead letters are dropped is stranded no more
+    rows = {row[0]: row for row in tx.db.execute(SQL["cancel_rows"], (json_ids(ids),))}
+    _request(tx, sorted((rows | messages).values()), reason)
     now = [tx.db.execute(SQL["control_find"], (promise,)).fetchone() for promise in promises]
     return [None if row is None else STATUS[row[1]] for row in now]
 

@@ -11,9 +11,11 @@ with recursive tree (id) as (
   union -- what went on as another run is that one now
   select n.id from tree join executions e on e.id = tree.id join executions n on n.promise = e.successor
 )
-select e.id, e.status, e.partition_key, e.parent_id, e.parent_round, e.reports, e.cleans_up, e.cancel_requested
-from tree join executions e on e.id = tree.id
-order by e.id;
+select id from tree;
+
+-- name: cancel_rows
+select id, status, partition_key, parent_id, parent_round, reports, cleans_up, cancel_requested
+from executions where id in (select value from json_each(?));
 
 -- What nobody holds does not clean up: then it is ended like everything else. But messages of a flow close its
 -- obligations (ruling A11).
