@@ -140,16 +140,37 @@ async def test_a_flush_that_waited_for_the_reaper_is_fenced(
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_a_pick_that_waited_for_the_reaper_gets_nothing(
-    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, key: str | None
+async def test_a_pick_that_meets_the_reaper_gets_nothing(
+    ledger: PostgresStore, hand: Hand, held: Connection, key: str | None
 ) -> None:
     """A row must never be leased by a worker whose lease is gone: nobody would take it back."""
     await hand.insert(row("a", partition_key=key))
     await hand.store.beat(hand.name, -1)
     await held.fetchrow(ledger._sql["reap"], 10, 10)
-    picked = await while_held(await connect(), held, hand.ask())
-    assert picked.worker_lost
+    assert (await hand.ask()).worker_lost
     assert (await hand.view("a")).locked_by is None
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_pick_keeps_nothing_from_those_whom_the_end_of_its_worker_waits_for(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, key: str | None
+) -> None:
+    """One that was sent over a connection that is lost: it would have the later row, and wait for the worker's."""
+    await hand.take(row("earlier"))
+    await hand.insert(row("later", partition_key=key))
+    await deliver_in(held, ledger, NewSignal(promise_of("earlier"), "go", "1"))
+    retiring = asyncio.create_task(ledger.retire_worker(hand.name))
+    await until_it_waits(await connect(), retiring, held)
+    assert (await hand.ask()).worker_lost
+    await deliver_in(held, ledger, NewSignal(promise_of("later"), "go", "1"))
+    await held.execute("commit")
+    assert await retiring == 1
+
+
+async def test_a_pick_passes_by_a_beat_under_way(ledger: PostgresStore, hand: Hand, held: Connection) -> None:
+    await hand.insert(row("a"))
+    assert await held.fetchval(ledger._sql["worker_beat"], hand.name, 60.0) == hand.name
+    assert [claim.promise for claim in await hand.pick()] == [promise_of("a")]
 
 
 @pytest.mark.parametrize("queues", [("default",), ("default", "other")])
