@@ -51,6 +51,11 @@ class AdvanceExecution(Struct, frozen=True, gc=False, kw_only=True):
     attributes: str | None = None  # what it is searched by
 
 
+def strand(claim: ExecutionClaim, error: str, release: str | None = None) -> AdvanceExecution:
+    """Nothing is recorded but why: `release` is the code that could not go on, if other code might (ruling B17)."""
+    return AdvanceExecution(status=Status.STRANDED, attempt=claim.attempt, progress=False, error=error, digest=release)
+
+
 # Of most commits of workflows: the lease is kept, and nothing but the journal changes.
 GO_ON: Final = AdvanceExecution(status=Status.EXECUTING)
 

@@ -37,7 +37,7 @@ from holdfast.store.batches import (
     MarkItems,
     TakeIn,
 )
-from holdfast.store.effects import AdvanceExecution, ConsumeSignals, Effect, SpawnExecutions
+from holdfast.store.effects import AdvanceExecution, ConsumeSignals, Effect, SpawnExecutions, strand
 from holdfast.store.values import ExecutionClaim, NewExecution, Receipt
 
 CHUNKS_A_COMMIT: Final = 64
@@ -312,8 +312,7 @@ class _Coordinator:
         log.error("%s is stranded: %s", self._id.label(self._claim.name), error)
         kind = "user" if not isinstance(error, HoldfastError) else "internal"
         record = encode_error(error, kind=kind)
-        advance = AdvanceExecution(status=Status.STRANDED, attempt=self._claim.attempt, progress=False, error=record)
-        await self._engine.commit(self._claim, advance)
+        await self._engine.commit(self._claim, strand(self._claim, record))
 
 
 def effects_add_items(effects: list[Effect]) -> bool:

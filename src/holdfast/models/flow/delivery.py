@@ -21,7 +21,7 @@ from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.looking import Looking
 from holdfast.models.flow.message import job_of, read_message
 from holdfast.models.flow.outcome import Outcome, read_outcome
-from holdfast.store.effects import GO_ON, AdvanceExecution, Effect
+from holdfast.store.effects import GO_ON, AdvanceExecution, Effect, strand
 from holdfast.store.flows import CLOSE, LEG1, LEG2, WORK, Collate, Look, LookKey
 from holdfast.store.values import Collated, ExecutionClaim, Receipt
 
@@ -148,11 +148,4 @@ class Delivery:
         label = PromiseId.from_bytes(self._job).label(self._flow.name)
         log.error("a message of %s is a dead letter; mend the cause and retry it, or drop it: %s", label, error)
         record = encode_error(error, kind="internal")
-        advance = AdvanceExecution(
-            status=Status.STRANDED,
-            attempt=self._claim.attempt,
-            progress=False,
-            error=record,
-            digest=self._engine.release,
-        )
-        await self._engine.commit(self._claim, advance)
+        await self._engine.commit(self._claim, strand(self._claim, record, self._engine.release))

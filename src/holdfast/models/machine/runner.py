@@ -28,7 +28,7 @@ from holdfast.models.machine.definition import KIND, MachineDefinition, Step
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.translate import Translator
 from holdfast.models.own_context import InContext
-from holdfast.store.effects import AdvanceExecution, Effect
+from holdfast.store.effects import AdvanceExecution, Effect, strand
 from holdfast.store.values import ExecutionClaim
 
 log = logging.getLogger("holdfast.machine")
@@ -176,10 +176,7 @@ class MachineRunner:
         label = PromiseId.from_bytes(claim.promise).label(claim.name)
         log.error("%s is stranded: %s", label, error)
         record = encode_error(error, kind="internal")
-        advance = AdvanceExecution(
-            status=Status.STRANDED, attempt=claim.attempt, progress=False, error=record, digest=engine.release
-        )
-        await engine.commit(claim, advance)
+        await engine.commit(claim, strand(claim, record, engine.release))
 
 
 class _SelfCancelled(Exception):  # noqa: N818

@@ -35,7 +35,7 @@ from holdfast.models.workflow.fork import FORKED
 from holdfast.models.workflow.lane import Lane
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.transaction import Transaction
-from holdfast.store.effects import AdvanceExecution, ContinueExecution, DeliverSignal
+from holdfast.store.effects import ContinueExecution, DeliverSignal, strand
 from holdfast.store.values import NewSignal
 
 log = logging.getLogger("holdfast.workflow")
@@ -280,11 +280,4 @@ class Run(Lane):
         await self._stop_calls()
         kind = "internal" if isinstance(error, DecodeError | ConfigurationError) else "nondeterminism"
         record = encode_error(error, kind=kind)
-        advance = AdvanceExecution(
-            status=Status.STRANDED,
-            attempt=self._claim.attempt,
-            progress=False,
-            error=record,
-            digest=self._engine.release,
-        )
-        await self._engine.commit(self._claim, advance)
+        await self._engine.commit(self._claim, strand(self._claim, record, self._engine.release))

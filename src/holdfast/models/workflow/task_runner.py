@@ -26,7 +26,7 @@ from holdfast.models.workflow.definition import FunctionRegistry
 from holdfast.models.workflow.fork_once import BEGUN
 from holdfast.models.workflow.task import KIND, FailedAttempt, Task, TaskState
 from holdfast.models.workflow.transaction import Transaction, WrongStoreError
-from holdfast.store.effects import AdvanceExecution
+from holdfast.store.effects import AdvanceExecution, strand
 from holdfast.store.values import ExecutionClaim, Receipt
 
 BEAT_COMMIT_SECONDS = 1.0
@@ -156,11 +156,7 @@ class _TaskRun:
         claim, release = self._claim, self._engine.release
         log.error("%s is stranded: %s", PromiseId.from_bytes(claim.promise).label(claim.name), error)
         record = encode_error(error, kind="internal")
-        await self._commit(
-            AdvanceExecution(
-                status=Status.STRANDED, attempt=claim.attempt, progress=False, error=record, digest=release
-            )
-        )
+        await self._commit(strand(claim, record, release))
 
     async def _attempt(self, arguments: tuple[Any, ...]) -> str:
         self._in_place = asyncio.current_task()
