@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,7 +15,7 @@ import pytest_asyncio
 from holdfast import Context, RetryPolicy, TaskFailed
 from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.errors import ExecutionStrandedError, InvalidArgumentError
-from tests.models.workflow.kit import Rig
+from tests.models.workflow.kit import Gate, Rig
 
 
 @dataclass
@@ -144,6 +145,50 @@ async def test_what_is_no_request_is_refused_at_the_call(
         return "sent"
 
     assert await rig.result(await ask.start()) == "refused"
+
+
+async def test_what_ended_before_a_run_is_stranded_by_what_its_worker_lacks_is_not_repeated(
+    rig: Rig, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    gate = Gate()
+
+    @rig.app.task(effects="at_most_once")
+    async def charge() -> str:
+        begun.append("charge")
+        return "charged"
+
+    @rig.app.task
+    async def plain() -> str:
+        begun.append("plain")
+        return "plain"
+
+    @rig.app.task
+    async def slow() -> str:
+        begun.append("slow")
+        await gate.wait()
+        return "slow"
+
+    @rig.app.workflow
+    async def ask(ctx: Context) -> list[Any]:
+        in_flight, paid = slow(), charge()
+        first = (await ctx.any(paid, in_flight)).result()
+        second = await plain()
+        return [first, second, (await ctx.http("GET", server.url)).status, await in_flight]
+
+    handle = await ask.start()
+    with monkeypatch.context() as bare:
+        bare.setitem(sys.modules, "httpx", None)
+        working = rig.working(await rig.worker())
+        await gate.reached.wait()
+        gate.opened.set()
+        await working
+        with pytest.raises(ExecutionStrandedError):
+            await rig.result(handle)
+    await rig.check_journals()
+    await handle.resume()
+    assert await rig.result(handle) == ["charged", "plain", 200, "slow"]
+    assert sorted(begun) == ["charge", "plain", "slow"]
 
 
 async def test_a_worker_without_httpx_strands_the_run_and_one_with_it_goes_on(

@@ -22,6 +22,7 @@ from holdfast.core.errors import (
     ForeignAwaitError,
     HoldfastError,
     NeverAwaitedError,
+    NonDeterminismError,
     PayloadError,
     StoreUnavailableError,
 )
@@ -271,12 +272,24 @@ class Run(Lane):
         self._extra_effects = [*unread, ContinueExecution(row)]
         return Status.DONE, True, {}
 
+    async def _record_ends(self) -> bool:
+        """The body is right, and this code cannot go on with it: what has ended or is in flight must not be repeated."""
+        session = self._session
+        while self._in_flight and not session.awaits_cancel():
+            if not await self._call_beside([]):
+                return False
+        return not session.decided or await self._commit()
+
     async def _strand(self, error: HoldfastError) -> None:
-        """Nothing of this run is recorded; the inbox stays. Loud, and resumable by the right code (ruling B5)."""
+        """What a body that diverged asked for is not recorded, and its inbox stays. Loud, and resumable (ruling B5)."""
         label = self._promise.label(self._claim.name)
         log.error("%s is stranded: %s", label, error)
-        if self._session is not None:
-            self._session.evict()
+        session = self._session
+        if session is not None:
+            session.evict()
+            has_diverged = session.divergence is not error or isinstance(error, NonDeterminismError)
+            if not has_diverged and not await self._record_ends():
+                return
         await self._stop_calls()
         kind = "internal" if isinstance(error, DecodeError | ConfigurationError) else "nondeterminism"
         record = encode_error(error, kind=kind)
