@@ -273,7 +273,7 @@ class Run(Lane):
         return Status.DONE, True, {}
 
     async def _record_ends(self) -> bool:
-        """The body is right, and this code cannot go on with it: what has ended or is in flight must not be repeated."""
+        """The body is right, and this code cannot go on with it: what ended or is in flight must not be repeated."""
         session = self._session
         while self._in_flight and not session.awaits_cancel():
             if not await self._call_beside([]):
