@@ -48,6 +48,7 @@ document.addEventListener("mouseover", (event) => {
 function isBusy(region) {
   const active = document.activeElement;
   if (active && region.contains(active) && active.matches("input, textarea, select")) return true;
+  if (region.querySelector("[data-sent]") !== null) return true; // on its way: another press would repeat it
   return region.querySelector("details.pop[open]") !== null || String(window.getSelection() || "").length > 0;
 }
 
@@ -224,11 +225,13 @@ document.addEventListener("formdata", (event) => {
 
 document.addEventListener("submit", (event) => {
   const button = event.submitter;
-  if (button && event.target.method === "post") setTimeout(() => { button.disabled = true; }, 0);
+  if (!button || event.target.method !== "post") return;
+  button.dataset.sent = "";
+  setTimeout(() => { button.disabled = true; }, 0);
 });
 
 window.addEventListener("pageshow", (event) => { // come back to: as it was left, with what was sent
-  if (event.persisted) for (const button of $$("button:disabled")) button.disabled = false;
+  if (event.persisted) for (const button of $$("[data-sent]")) { button.disabled = false; delete button.dataset.sent; }
 });
 
 const JUMPS = { o: "/", e: "/executions", q: "/queues", w: "/workers", s: "/schedules", d: "/dead-letters" };
