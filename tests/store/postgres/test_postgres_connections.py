@@ -127,11 +127,12 @@ async def test_a_killed_connection_fails_one_call_at_most_and_the_next_one_conne
     await hand.apply(claim, keep())
     losses = ledger.losses
     observer = await connect()
-    await observer.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'holdfast' and datname = "
-        "current_database() and query like $1",
+    ended = await observer.fetch(  # waits until they are gone: one that is only told to end may answer before it does
+        "select pg_terminate_backend(pid, 20000) from pg_stat_activity where application_name = 'holdfast' "
+        "and datname = current_database() and query like $1",
         f"%{ledger._schema}%",
     )
+    assert [gone for (gone,) in ended] == [True] * len(ended) != []
     assert (await at_the_second_try(lambda: hand.view("a"))).revision == 1
     assert ledger.losses > losses, "who goes by what it holds in memory must know"
     assert (await at_the_second_try(lambda: hand.commit(claim, done()))).applied
