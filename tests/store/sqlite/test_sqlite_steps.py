@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.store.test_store_steps import EVENTS, step, walked
 
+from holdfast.store.behind import UNTOLD_MOST, UNTOLD_US_MOST
 from holdfast.store.effects import Commit
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.keeping import UNTOLD_MOST, UNTOLD_US_MOST
 from holdfast.testing.hand import Hand, keep, row
 from holdfast.testing.stores import Stores
 

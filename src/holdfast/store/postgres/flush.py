@@ -50,6 +50,11 @@ class Call(NamedTuple):
     collation: Collation | None = None  # of flows; for the block `flush` it is a call of its own
 
     @property
+    def is_apart(self) -> bool:
+        """Whether its collation is another call in the same transaction."""
+        return self.block == "flush" and self.collation is not None
+
+    @property
     def publishes(self) -> bool:
         return self.effects is not None and any(write.published is not None for write in self.effects.columns)
 
@@ -86,7 +91,7 @@ def kept_arguments(worker: str, commit: Commit) -> tuple[object, ...] | None:
     """The parameters of `flush_kept_1`, where it writes the same as any other routine would."""
     effects, write, claim = commit.effects, advance_of(commit), commit.claim
     if len(effects) == 1:
-        journal: tuple[object, object, object] = (None, None, None)
+        journal: tuple[int | None, int | None, str | None] = (None, None, None)
     elif len(effects) == 2 and type(segment := effects[1]) is AppendJournal:
         journal = (segment.first, segment.count, segment.body)
     else:
@@ -98,7 +103,8 @@ def kept_arguments(worker: str, commit: Commit) -> tuple[object, ...] | None:
         and not (write.attempt or write.delay or write.wait_children or has_columns(write))
     ):
         return None
-    return (worker, claim.row, claim.epoch, claim.revision, write.step, write.state, write.digest, *journal)
+    _, events, step = claim.told(journal[1] or 0, write.step)
+    return (worker, claim.row, claim.epoch, claim.revision, step, write.state, write.digest, events, *journal)
 
 
 def has_columns(write: AdvanceExecution) -> bool:
@@ -136,10 +142,10 @@ def _own_columns(commits: Sequence[Commit]) -> list[Column]:
     """The parameters of `advance_1` from `p_id` on."""
     writes = [advance_of(commit) for commit in commits]
     # Most rows of most flushes just go on: they are passed over, ten times.
-    told_at = [at for at, write in enumerate(writes) if write is not GO_ON]
+    told_at = [at for at, write in enumerate(writes) if write is not GO_ON or commits[at].claim.untold]
     told = [writes[at] for at in told_at]
     columns: list[Column] = [
-        unset([write.step for write in told]),
+        unset([commits[at].claim.told(0, writes[at].step)[2] for at in told_at]),
         unset([write.state for write in told]),
         sparse([write.attempt for write in told]),
         sparse([not write.progress for write in told]),
@@ -162,8 +168,8 @@ def _own_columns(commits: Sequence[Commit]) -> list[Column]:
 
 
 def _journal_columns(commits: Sequence[Commit]) -> list[Column]:
-    """`p_added`, which counts the new events of each commit, and the segments."""
-    added = [0] * len(commits)
+    """`p_added`, which counts the events of each commit that are new to its row, and the segments."""
+    added = [commit.claim.told(0, None)[1] for commit in commits]
     ords: list[int] = []
     segments: list[AppendJournal] = []
     for at, commit in enumerate(commits):
@@ -173,10 +179,8 @@ def _journal_columns(commits: Sequence[Commit]) -> list[Column]:
                     added[at] += effect.count
                     ords.append(at + 1)
                     segments.append(effect)
-    if not segments:
-        return [(), (), (), (), ()]
     return [
-        added,
+        sparse(added),
         ords,
         [segment.first for segment in segments],
         [segment.count for segment in segments],
@@ -188,12 +192,14 @@ def _one_row(commit: Commit) -> list[object]:
     """The parameters of `flush_one_1` from `p_id` on."""
     claim, write = commit.claim, advance_of(commit)
     consumed = [signal for effect in commit.effects if type(effect) is ConsumeSignals for signal in effect.ids]
+    first, count, body = _one_segment(commit)
+    _, events, step = claim.told(count or 0, write.step)
     return [
         claim.row,
         claim.epoch,
         claim.revision,
         write.status.value,
-        write.step,
+        step,
         write.state,
         write.attempt,
         not write.progress,
@@ -202,7 +208,10 @@ def _one_row(commit: Commit) -> list[object]:
         write.delay,
         write.digest,
         claim.cancel_requested,
-        *_one_segment(commit),
+        events,
+        first,
+        count,
+        body,
         consumed or None,
         write.awaits,
         write.wake_after,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
@@ -23,7 +24,17 @@ def _statements(schema: str) -> Mapping[str, str]:
     """Once a process: an app looks at a URL before it opens it, and each heartbeat has a store of its own."""
     topics = ("work", "read", "records", "health", "watch", "batches", "flows")
     blocks = load_blocks(PACKAGE, *(f"sql/{topic}.sql" for topic in topics), schema=schema)
-    return {name: text.replace("{view}", blocks["view"]) for name, text in blocks.items()}
+    made = {name: text.replace("{view}", blocks["view"]) for name, text in blocks.items()}
+    for name in ("flush_one", "flush_plain", "flush_ends", "flush_flows", "flush"):
+        made[name + "_beside"] = _beside(blocks["leave_beside"], blocks[name])
+    return made
+
+
+def _beside(leave: str, flush: str) -> str:
+    """The parameters of `leave_1` come after those of what it stands beside."""
+    last = max(int(number) for number in re.findall(r"\$(\d+)", flush))
+    columns = ", ".join(f"${last + number}" for number in range(1, 8))
+    return leave.replace("{flush}", flush).replace("{columns}", columns)
 
 
 class Ledger:

@@ -1,6 +1,7 @@
 -- The ledger on PostgreSQL. This file is the truth; a test proves that the migrations arrive here.
 --
---   executions       one row an execution, of every kind: what it is, where it stands, who holds it
+--   executions       one row an execution, of every kind: what it is, where it stands, who holds it; `executions_now` is
+--                    what a row and the journal that it may be behind say together
 --   signals          inboxes: rows delivered and not yet consumed
 --   signal_keys      dedup keys of consumed signals, while their target lives (ruling E12)
 --   partition_locks  which execution holds a partition key; no holder: released, next head not chosen yet
@@ -213,6 +214,9 @@ create table {schema}.journal (
   first bigint not null,                  -- the sequence of the first event in it
   count int not null,
   body json not null,                     -- a segment
+  -- What its row would say now, of a commit that left the row alone; the step only if it is new.
+  step text,
+  revision bigint,
   primary key (execution_id, first)
 );
 
@@ -245,6 +249,31 @@ create table {schema}.schedules (
   last_at timestamptz,
   last bytea                              -- what the last tick started
 );
+
+-- Executions as they stand. A row that a worker holds may be behind its journal (store/behind.py): what the segments say
+-- that it does not tell of yet is added here, and by whoever takes it from its holder (`catch_up_1`).
+create view {schema}.executions_now as
+select
+  e.id, e.promise, e.kind, e.name, e.version, e.handler, e.status, e.state, e.result, e.error, e.awaits, e.queue,
+  e.priority, e.partition_key, e.key_blocked, e.eligible_at, e.attempt, e.crashes, e.locked_by, e.lease_epoch,
+  e.parent_id, e.parent_round, e.children_pending, e.barrier_round, e.next_child, e.successor, e.timed_out,
+  e.children_ready, e.unique_key, e.unique_scope, e.unique_released, e.cancel_requested, e.cancel_reason, e.paused,
+  e.reports, e.cleans_up, e.wake_at, e.deadline_at, e.input_hash, e.idempotency_key, e.digest, e.tried, e.attributes,
+  e.published, e.beats, e.inserted_at, e.started_at, e.ended_at, e.updated_at,
+  coalesce(case when e.status = 'executing' and e.journal_length > 0 then (
+    select j.revision from {schema}.journal j where j.execution_id = e.id and j.first >= e.journal_length
+    order by j.first desc limit 1
+  ) end, e.revision) as revision,
+  coalesce(case when e.status = 'executing' and e.journal_length > 0 then (
+    select j.first + j.count from {schema}.journal j where j.execution_id = e.id and j.first >= e.journal_length
+    order by j.first desc limit 1
+  ) end, e.journal_length) as journal_length,
+  coalesce(case when e.status = 'executing' and e.journal_length > 0 then (
+    select j.step from {schema}.journal j
+    where j.execution_id = e.id and j.first >= e.journal_length and j.step is not null
+    order by j.first desc limit 1
+  ) end, e.step) as step
+from {schema}.executions e;
 
 -- One event a row, for people and their queries. Ids in `body` are local to the journal (`.7`), `promise_id` is whole.
 create view {schema}.journal_events as

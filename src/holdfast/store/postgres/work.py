@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING
 
 from holdfast.core.clock import to_us
 from holdfast.core.crashpoints import reach
-from holdfast.core.errors import StoreError
+from holdfast.core.errors import StoreError, StoreUnavailableError
 from holdfast.core.identity import origin_bytes
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.base import replaced_is_gone
@@ -23,7 +24,8 @@ from holdfast.store.postgres.columns import (
     plain_arguments,
     signal_columns,
 )
-from holdfast.store.postgres.flush import Call, build_call, kept_arguments, read_answer
+from holdfast.store.postgres.flush import Call, advance_of, build_call, kept_arguments, read_answer
+from holdfast.store.postgres.leaving import Leaving, segment_beside
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import claims_of
 from holdfast.store.values import (
@@ -57,6 +59,8 @@ def _has_ended(call: Call, flushed: Flushed) -> bool:
 
 
 class Work(Ledger):
+    _ahead_us = time_ns() // 1000 - monotonic_ns() // 1000  # the store's time before this process's, at the last flush
+
     async def insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
         if not rows:
             return []
@@ -125,8 +129,77 @@ class Work(Ledger):
     async def flush(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         if not commits:
             return Flushed([])
-        if len(commits) == 1 and (kept := await self._flush_kept(worker, commits[0])) is not None:
-            return kept
+        now_us = monotonic_ns() // 1000 + self._ahead_us
+        if len(commits) == 1:
+            flushed = await self._flush_alone(worker, commits[0], now_us)
+        else:
+            flushed = await self._flush_together(worker, commits, now_us)
+        self._ahead_us = flushed.at_us - monotonic_ns() // 1000
+        return flushed
+
+    async def _flush_alone(self, worker: str, commit: Commit, now_us: int) -> Flushed:
+        segment = segment_beside(commit, now_us)
+        if segment is None:
+            arguments, untold = kept_arguments(worker, commit), 0
+            block = "flush_kept"
+        else:
+            claim, untold = commit.claim, segment.count
+            fence = (worker, claim.row, claim.epoch, claim.revision)
+            arguments = (*fence, segment.first, segment.count, segment.body, advance_of(commit).step)
+            block = "leave_one"
+        if arguments is not None:
+            reach("flush.before")
+            async with self._connections.flush() as connection:
+                answer = await connection.fetchrow(self._sql[block], *arguments)
+            assert answer is not None, f"{block} answers one row"
+            if answer[0] is not None:
+                reach("flush.after")
+                receipt = Receipt(True, Status.EXECUTING, inbox_count=answer[0], untold=untold)
+                return Flushed([receipt], at_us=to_us(answer[1]))
+        return await self._flush_rows(worker, [commit])
+
+    async def _flush_together(self, worker: str, commits: Sequence[Commit], now_us: int) -> Flushed:
+        leaving = Leaving(commits, now_us)
+        call = build_call(leaving.rest) if leaving.rest else None
+        if not leaving.steps or has_batch_effects(leaving.rest) or (call is not None and call.is_apart):
+            return await self._flush_rows(worker, commits)
+        reach("flush.before")
+        async with self._connections.flush() as connection:
+            if call is None:
+                answer = await connection.fetchrow(self._sql["leave"], worker, *leaving.arguments())
+            else:
+                statement = self._sql[call.block + "_beside"]
+                answer = await connection.fetchrow(statement, worker, *call.arguments, *leaving.arguments())
+        reach("flush.after")
+        assert answer is not None, "leave answers one row"
+        if call is None:
+            flushed = Flushed([], at_us=to_us(answer["at"]))
+        else:
+            flushed = read_answer(call, answer)
+            self._tell_of(call, flushed)
+        woke = flushed.woke
+        steps, refused = leaving.read(answer)
+        if refused:
+            written = await self._flush_refused(worker, [leaving.steps[at] for at in refused])
+            woke = woke or written.woke
+            for at, receipt in zip(refused, written.receipts, strict=True):
+                steps[at] = receipt
+        return Flushed(leaving.in_order(steps, flushed.receipts), woke, flushed.at_us)
+
+    async def _flush_refused(self, worker: str, commits: Sequence[Commit]) -> Flushed:
+        """Lost, paused, cancelled, or in the hands of another for a moment: that is sorted out by writing the rows."""
+        try:
+            return await self._flush_rows(worker, commits)
+        except StoreUnavailableError:
+            raise
+        except Exception as error:
+            # The others of its flush are committed: who took it for one that was not would write them again.
+            raise StoreUnavailableError(
+                f"a flush was written but for {len(commits)} of its commits: {error}"
+            ) from error
+
+    async def _flush_rows(self, worker: str, commits: Sequence[Commit]) -> Flushed:
+        """Every commit writes its row."""
         call = build_call(commits)
         reach("flush.before")
         async with self._connections.flush() as connection:
@@ -173,22 +246,8 @@ class Work(Ledger):
             await connection.fetch(self._sql["pick"], "", [""], [1], [], 0)
             await connection.fetch(self._sql["journal_of"], b"")
 
-    async def _flush_kept(self, worker: str, commit: Commit) -> Flushed | None:
-        """One step of one run: by far the commonest flush of a worker that has little to do. None: not written."""
-        arguments = kept_arguments(worker, commit)
-        if arguments is None:
-            return None
-        reach("flush.before")
-        async with self._connections.flush() as connection:
-            answer = await connection.fetchrow(self._sql["flush_kept"], *arguments)
-        assert answer is not None, "flush_kept answers one row"
-        if answer[0] is None:
-            return None
-        reach("flush.after")
-        return Flushed([Receipt(True, Status.EXECUTING, inbox_count=answer[0])], at_us=to_us(answer[1]))
-
     async def _flush_call(self, connection: Connection, worker: str, call: Call) -> Flushed:
-        if call.block == "flush" and call.collation is not None:
+        if call.is_apart and call.collation is not None:
             async with connection.transaction():
                 return await self._flush_apart(connection, worker, call, call.collation)
         answer = await connection.fetchrow(self._sql[call.block], worker, *call.arguments)

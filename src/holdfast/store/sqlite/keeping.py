@@ -4,10 +4,7 @@
 change alike are one statement: a third of the time, and nearly all of it outside of Python's lock. If not every row is
 as it was supposed to be (lost, cancelled, paused), nothing of this is written, and `flushing` sorts it out.
 
-A commit that adds to a journal, and changes at most the step of its row, leaves the row alone, now and then excepted:
-the row of fifty columns costs more than the segment. What the row does not tell of is told by its claim (`Untold`) to
-the commit that next writes it, by the segments to whoever reads it (`executions_now`), and so to whoever takes it from
-its holder (`leases`). The fence is as tight as ever: each such commit is a segment, and the revision counts them.
+A commit that may leave its row alone (`behind`) does.
 """
 
 from __future__ import annotations
@@ -19,16 +16,14 @@ from typing import Final
 from msgspec.json import encode
 
 from holdfast.core.status import TERMINAL, Status
+from holdfast.store.behind import may_stay_behind
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit
 from holdfast.store.flows import Collate
 from holdfast.store.sqlite.own_row import OwnRows
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import ExecutionClaim, Receipt
-
-UNTOLD_MOST: Final = 16  # commits that a row does not tell of: whoever reads it counts them
-UNTOLD_US_MOST: Final = 1_000_000  # and for so long: nobody else says when it was last written
+from holdfast.store.values import Receipt
 
 _EXECUTING: Final = Status.EXECUTING
 # How many segments one statement takes, by statement: fewer statements are faster, and hand over Python's lock less.
@@ -55,7 +50,7 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
         return None
     receipt = Receipt(True, _EXECUTING, inbox_count=held[0])
     added, step = 0 if segment is None else segment.count, None
-    if segment is not None and (is_step or _goes_on(advance)) and _may_wait(claim, segment, tx.now):
+    if segment is not None and (is_step or _goes_on(advance)) and may_stay_behind(claim, segment, tx.now):
         receipt.untold, step = added, advance.step
     else:
         commits, events, told_step = claim.told(added, advance.step)
@@ -69,14 +64,6 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     else:
         tx.db.execute(SQL["flush_journal_step"], (*written, step))
     return receipt
-
-
-def _may_wait(claim: ExecutionClaim, segment: AppendJournal, now: int) -> bool:
-    """Whether the row can be written later. Not before it tells of a journal, nor before it was written with progress
-    under this claim: that ends what failed."""
-    if now - claim.told_at_us >= UNTOLD_US_MOST or not (segment.first and segment.count):
-        return False
-    return claim.untold is None or claim.untold.commits < UNTOLD_MOST
 
 
 class Kept:
@@ -109,7 +96,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
         advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
         row = claim.row
         segment = effects[1] if len(effects) == 2 and type(effects[1]) is AppendJournal else None
-        if advance is GO_ON and segment is not None and _may_wait(claim, segment, now):  # what most commits are
+        if advance is GO_ON and segment is not None and may_stay_behind(claim, segment, now):  # what most commits are
             added = segment.count
             receipt = live[row] = Receipt(True, _EXECUTING, untold=added)
             segments.append((row, segment.first, added, segment.body))
@@ -121,7 +108,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
                 kept.has_collations |= is_collation(commit)
             if not _goes_on(advance):
                 apart.add(advance.status, 0.0, advance, row, now, *claim.told(added, advance.step))
-            elif segment is not None and _may_wait(claim, segment, now):
+            elif segment is not None and may_stay_behind(claim, segment, now):
                 receipt.untold = added
             else:
                 alike.setdefault(claim.told(added, advance.step), []).append(row)

@@ -4,6 +4,8 @@
 --   flush_ends_1   such commits, and ends of children among them
 --   flush_one_1    one such commit alone, which may consume signals and wait for some, without arrays: half the cost
 --   flush_kept_1   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
+--   leave_1        steps of runs that leave their rows alone, beside any of the others or for themselves
+--   leave_one_1    one such step
 --   flush_1        commits with everything
 --
 -- Separate statements on purpose: one big statement would look at the inbox with the snapshot from before it waited
@@ -92,7 +94,7 @@ end $$;
 create or replace function {schema}.flush_one_1(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_status text, p_step text, p_state json,
   p_attempt int, p_replay boolean, p_result json, p_error json, p_delay double precision, p_digest text, p_knows boolean,
-  p_journal_first bigint, p_journal_count int, p_journal_body json, p_consumed bigint[],
+  p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, p_consumed bigint[],
   p_awaits text[], p_wake_after double precision, p_wake_at timestamptz, p_ignored bigint[],
   out status text, out cancel_requested boolean, out inbox int, out woke boolean, out at timestamptz
 ) language plpgsql as $$
@@ -106,7 +108,7 @@ begin
   at := p_now;
   if v_parks and p_awaits <> '{}' then
     perform from {schema}.executions e
-      where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and e.revision = p_revision for update;
+      where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch for update;
     -- Only now, after the lock: see flush_1.
     if exists (
       select from {schema}.signals s
@@ -120,10 +122,11 @@ begin
   from (
     select p_status as status, p_step as step, p_state as state, p_attempt as attempt, p_replay as replay,
       p_result as result, p_error as error, p_delay as delay, p_awaits as awaits, p_wake_after as wake_after,
-      p_wake_at as wake_at, p_digest as digest, p_knows as knows, p_journal_count as added,
-      case when v_parks then 0 end as pending
+      p_wake_at as wake_at, p_digest as digest, p_knows as knows, p_added as added,
+      p_revision as revision, case when v_parks then 0 end as pending
   ) o
-  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and e.revision = p_revision
+  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch
+    and {include revision_now} = p_revision
   returning e.status::text, e.cancel_requested, e.partition_key,
     e.status = 'runnable' and e.eligible_at <= p_now and not e.paused
   into status, cancel_requested, v_key, woke;
@@ -166,7 +169,7 @@ end $$;
 -- No inbox in the answer: it was not written, and nothing is said about why.
 create or replace function {schema}.flush_kept_1(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_step text, p_state json, p_digest text,
-  p_journal_first bigint, p_journal_count int, p_journal_body json, out inbox int, out at timestamptz
+  p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, out inbox int, out at timestamptz
 ) language plpgsql as $$
 begin
   at := {schema}.clock();
@@ -174,10 +177,10 @@ begin
   update {schema}.executions e set
     step = coalesce(p_step, e.step), state = coalesce(p_state, e.state), digest = coalesce(p_digest, e.digest),
     result = null, error = null, attempt = 0, crashes = 0, awaits = null, timed_out = false, children_ready = false,
-    wake_at = null, revision = e.revision + 1, journal_length = e.journal_length + coalesce(p_journal_count, 0),
+    wake_at = null, revision = p_revision + 1, journal_length = e.journal_length + p_added,
     updated_at = at
-  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and e.revision = p_revision
-    and not e.paused and not e.cancel_requested;
+  where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and not e.paused
+    and not e.cancel_requested and {include revision_now} = p_revision;
   if not found then
     return;
   end if;
@@ -186,6 +189,54 @@ begin
       values (p_id, p_journal_first, p_journal_count, p_journal_body);
   end if;
   select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
+end $$;
+
+-- Steps that leave their rows alone (store/behind.py): the fence, and a segment each. Beside other commits it comes last
+-- (`p_after` is for nothing else), when these have the locks that they wait for, and waits for none itself: what others
+-- have in hand is refused, like what is no longer held, or paused, or cancelled.
+create or replace function {schema}.leave_1(
+  p_after timestamptz, p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[],
+  p_first bigint[], p_count int[], p_body json[], p_step text[],
+  out refused bigint[], out left_inbox int[], out left_inbox_count int[]
+) language plpgsql as $$
+declare
+  v_left bigint[];
+begin
+  with written as (
+    insert into {schema}.journal (execution_id, first, count, body, step, revision)
+      select e.id, o.first, o.count, o.body, o.step, o.revision + 1
+      from unnest(p_id, p_epoch, p_revision, p_first, p_count, p_body, p_step)
+        o(id, epoch, revision, first, count, body, step)
+      -- See `advance_1` for how the holder is asked for.
+      join {schema}.executions e on e.id = o.id and coalesce(e.locked_by, '') = p_worker and e.lease_epoch = o.epoch
+        and not e.paused and not e.cancel_requested and {include revision_now} = o.revision
+      for no key update of e skip locked
+    returning execution_id
+  )
+  select array_agg(execution_id) into v_left from written;
+  if coalesce(cardinality(v_left), 0) < cardinality(p_id) then
+    refused := array(select i from unnest(p_id) i where v_left is null or i <> all (v_left));
+  end if;
+  if v_left is not null then
+    select c.positions, c.counts into left_inbox, left_inbox_count from {schema}.inbox_counts_1(p_id, v_left) c;
+  end if;
+end $$;
+
+-- The same of one alone, which may wait. No inbox in the answer: it was not written.
+create or replace function {schema}.leave_one_1(
+  p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_first bigint, p_count int, p_body json, p_step text,
+  out inbox int, out at timestamptz
+) language plpgsql as $$
+begin
+  at := {schema}.clock();
+  insert into {schema}.journal (execution_id, first, count, body, step, revision)
+    select e.id, p_first, p_count, p_body, p_step, p_revision + 1 from {schema}.executions e
+    where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and not e.paused
+      and not e.cancel_requested and {include revision_now} = p_revision
+    for no key update;
+  if found then
+    select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
+  end if;
 end $$;
 
 create or replace function {schema}.flush_1(
@@ -233,13 +284,13 @@ declare
 begin
   -- Every row that will be touched, in the order of ids.
   with locked as materialized (
-    select id, locked_by, lease_epoch, revision, cancel_requested and not cleans_up as is_barred, barrier_round,
-      unique_released
-    from {schema}.executions
-    where id = any (
+    select e.id, e.locked_by, e.lease_epoch, {include revision_now} as revision,
+      e.cancel_requested and not e.cleans_up as is_barred, e.barrier_round, e.unique_released
+    from {schema}.executions e
+    where e.id = any (
       p_id || p_parents || array(select id from {schema}.executions where promise = any (
         p_signal_target || array(select {schema}.origin_1(c) from unnest(p_continue_to) c))))
-    order by id for update
+    order by e.id for update
   ), own as (
     select o.ord::int, o.status as asked, l.*
     from unnest(p_id, p_epoch, p_revision, p_status) with ordinality as o(id, epoch, revision, status, ord)

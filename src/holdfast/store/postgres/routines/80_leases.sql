@@ -2,6 +2,15 @@
 --
 -- Rows that go back to the queue keep their place (eligible_at) and free their key.
 
+-- Locked rows that leave their holder other than by a commit of its own: what their journals say that they do not.
+create or replace function {schema}.catch_up_1(p_ids bigint[]) returns void
+language plpgsql as $$
+begin
+  update {schema}.executions e set revision = n.revision, journal_length = n.journal_length, step = n.step
+    from {schema}.executions_now n
+    where e.id = any (p_ids) and n.id = e.id and n.status = 'executing' and n.revision <> e.revision;
+end $$;
+
 create or replace function {schema}.reclaim_1(p_worker text, p_ids bigint[], p_epochs bigint[])
 returns table (
   {include claim_columns}
@@ -18,6 +27,7 @@ begin
   ) l join unnest(p_ids, p_epochs) c(id, epoch) on c.id = l.id
   -- At a later epoch: the reply of an earlier reclaim was lost too.
   where l.status = 'executing' and l.locked_by = p_worker and l.lease_epoch >= c.epoch;
+  perform {schema}.catch_up_1(v_ids);
   return query
     {include lease_rows};
 end $$;
@@ -29,6 +39,7 @@ declare
   v_keys text[];
   v_count int;
 begin
+  perform {schema}.catch_up_1(p_ids);
   with back as (
     update {schema}.executions e set status = 'runnable', locked_by = null, updated_at = p_now
     where e.id = any (p_ids) returning e.partition_key
@@ -96,6 +107,7 @@ begin
     select id from {schema}.executions where status = 'executing' and locked_by = any (v_dead)
     order by id limit p_limit for update skip locked
   );
+  perform {schema}.catch_up_1(v_ids);
   with taken as (
     update {schema}.executions e set
       status = case when e.crashes + 1 >= p_max_crashes then 'stranded' else 'runnable' end::{schema}.status,

@@ -12,7 +12,7 @@ begin
       -- One of plain SQL becomes part of the query that calls it, unless it has settings of its own.
       and prolang <> (select oid from pg_language where lanname = 'sql')
       and proname !~ '^(advance|release_keys|unsettle_keys|settle_keys|block_rows|limit_rooms|scan_keyed|pick_widely)_'
-      and proname !~ '^(wake|put_back|release_barriers|report_ends|finish|inbox_counts|next_queue)_'
+      and proname !~ '^(wake|put_back|catch_up|release_barriers|report_ends|finish|inbox_counts|next_queue)_'
   loop
     execute format(
       'alter function %s set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan', v_routine);
@@ -22,8 +22,15 @@ begin
   for v_routine in
     select oid from pg_proc
     where pronamespace = '{schema}'::regnamespace
-      and proname ~ '^(pick|reclaim|deliver|deliver_one|flush|flush_plain|flush_ends|flush_one|flush_kept)_[0-9]+$'
+      and proname ~ '^(pick|reclaim|deliver|deliver_one|flush|flush_(plain|ends|one|kept)|leave|leave_one)_[0-9]+$'
   loop
     execute format('alter function %s set enable_bitmapscan = off', v_routine);
+  end loop;
+  -- Rows by id, and of each what its journal has beyond them: any other join reads whole tables.
+  for v_routine in
+    select oid from pg_proc
+    where pronamespace = '{schema}'::regnamespace and proname ~ '^(advance|leave|catch_up)_[0-9]+$'
+  loop
+    execute format('alter function %s set enable_hashjoin = off set enable_mergejoin = off', v_routine);
   end loop;
 end $$;

@@ -26,7 +26,7 @@ locked_by = case
   when o.status = 'executing' and (not e.paused or coalesce(o.replay, false) or {include cancel_bars})
   then e.locked_by end,
 digest = coalesce(o.digest, e.digest),
-revision = e.revision + 1,
+revision = o.revision + 1,
 journal_length = e.journal_length + coalesce(o.added, 0),
 -- A park that nobody counted anything for waits for no children.
 children_pending = coalesce(

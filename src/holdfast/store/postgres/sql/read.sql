@@ -6,7 +6,7 @@ id, promise, kind, name, version, step, status::text, state, result, error, queu
   cancel_reason, deadline_at, journal_length, reports, published, beats, successor
 
 -- name: view_by_promise
-select {view} from {schema}.executions where promise = any ($1::bytea[])
+select {view} from {schema}.executions_now where promise = any ($1::bytea[])
 
 -- name: endings
 select a.promise, e.status::text, e.result, e.error, e.successor, e.cancel_reason
@@ -20,14 +20,14 @@ where e.id is null or e.published is not null or e.ended_at is not null or e.sta
   or e.successor is not null
 
 -- name: view_by_prefix
-select {view} from {schema}.executions
+select {view} from {schema}.executions_now
 where promise >= $1 and promise < $2 and octet_length(promise) = 32 + octet_length($3::bytea)
   and substring(promise from 33) = $3 and ($4::text is null or name = $4)
 order by promise limit $5
 
 -- name: browse
 -- Down to a floor, so that what is looked through can be bounded.
-select {view} from {schema}.executions
+select {view} from {schema}.executions_now
 where id < $1 and id > $2 and kind not in ('message', 'chunk') and ($3::text is null or queue = $3)
   and ($4::text[] is null or status = any ($4::text[]::{schema}.status[]))
 order by id desc limit $5
@@ -35,14 +35,14 @@ order by id desc limit $5
 -- name: browse_named
 -- The same of one definition. As a range of rows and not by `=`: then no other index has this order, and the planner
 -- cannot go by the ids alone past all the others.
-select {view} from {schema}.executions
+select {view} from {schema}.executions_now
 where (kind || '/' || name, id) < ($6::text || '/' || $7::text, $1)
   and (kind || '/' || name, id) > ($6::text || '/' || $7::text, $2)
   and ($3::text is null or queue = $3) and ($4::text[] is null or status = any ($4::text[]::{schema}.status[]))
 order by kind || '/' || name desc, id desc limit $5
 
 -- name: browse_children
-select {view} from {schema}.executions
+select {view} from {schema}.executions_now
 where parent_id = (select id from {schema}.executions where promise = $5)
   and id < $1 and ($2::text is null and kind <> 'message' or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4) and ($7::text[] is null or status = any ($7::text[]::{schema}.status[]))
@@ -97,7 +97,7 @@ where ($2::text is null and p.kind not in ('message', 'chunk') or p.kind = $2) a
 order by newest.id desc
 
 -- name: browse_attributes
-select {view} from {schema}.executions
+select {view} from {schema}.executions_now
 where attributes is not null and attributes::jsonb @> $7::jsonb
   and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
@@ -115,7 +115,7 @@ group by status
 
 -- name: browse_status
 -- One of done, failed, cancelled: as a literal, so that a partial index fits.
-select {view} from {schema}.executions
+select {view} from {schema}.executions_now
 where status = {status}
   and id < $1 and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
@@ -138,7 +138,7 @@ with recursive queues(name) as (
   from queues q where q.name is not null
 )
 select e.* from queues q cross join lateral (
-  select {view} from {schema}.executions x
+  select {view} from {schema}.executions_now x
   where x.status = {status} and ({status}::{schema}.status <> 'runnable' or x.paused or x.key_blocked)
     and (x.queue, x.status, x.id) < (q.name, {status}, $1) and (x.queue, x.status, x.id) > (q.name, {status}, 0)
     and ($2::text is null and x.kind not in ('message', 'chunk') or x.kind = $2) and ($3::text is null or x.name = $3)
@@ -153,7 +153,7 @@ order by e.id desc limit $6
 -- by the ids, past all the rows that are not there; with a limit for each, or else it may join all rows to a few.
 with few as materialized ({few})
 select e.* from (select id from few where id < $1 order by id desc) f cross join lateral (
-  select {view} from {schema}.executions x
+  select {view} from {schema}.executions_now x
   where x.id = f.id and ($2::text is null and x.kind not in ('message', 'chunk') or x.kind = $2)
     and ($3::text is null or x.name = $3) and ($4::text is null or x.queue = $4)
     and ($5::bytea is null or x.parent_id = (select id from {schema}.executions where promise = $5))
@@ -183,7 +183,7 @@ select 1 from (
 
 -- name: browse_pickable
 -- Where many are: by the ids, down to a floor.
-select {view} from {schema}.executions
+select {view} from {schema}.executions_now
 where status = 'runnable' and not paused and not key_blocked and id < $1 and id > $7
   and ($2::text is null and kind not in ('message', 'chunk') or kind = $2) and ($3::text is null or name = $3)
   and ($4::text is null or queue = $4)
@@ -198,7 +198,7 @@ where ($1::text is null and kind <> 'message' or kind = $1) and ($2::text is nul
 group by status
 
 -- name: view_children
-select {view} from {schema}.executions
+select {view} from {schema}.executions_now
 where parent_id = (select id from {schema}.executions where promise = $1)
   and ($2::int is null or parent_round = $2)
 order by promise

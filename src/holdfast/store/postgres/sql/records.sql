@@ -3,7 +3,7 @@
 
 -- name: records_executions
 select e.promise, (select p.promise from {schema}.executions p where p.id = e.parent_id) as parent, {columns}
-from {schema}.executions e {within} order by e.id
+from {schema}.executions_now e {within} order by e.id
 
 -- name: records_owned
 select e.promise, {columns} from {schema}.executions e join {schema}.{table} t on t.{owner} = e.id {within} order by {order}

@@ -42,7 +42,7 @@ savepoint holdfast_work
 release savepoint holdfast_work; reset role; reset all
 
 -- name: transact_fence
-select id from {schema}.executions where id = $1 and locked_by = $2 and lease_epoch = $3 and revision = $4 for update
+select id from {schema}.executions_now where id = $1 and locked_by = $2 and lease_epoch = $3 and revision = $4 for update
 
 -- name: definition_put
 insert into {schema}.definitions as d (name, version, kind, handler, step, queue, priority, parameters)
@@ -90,16 +90,27 @@ select * from {schema}.flush_ends_1(
 
 -- name: flush_one
 select * from {schema}.flush_one_1(
-  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 
 -- name: flush_kept
-select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
+-- Steps that leave their rows alone, after whatever `{flush}` writes.
+-- name: leave_beside
+select * from ({flush}) f cross join lateral {schema}.leave_1(f.at, $1, {columns}) l
+
+-- name: leave
+select *, {schema}.clock() as at from {schema}.leave_1(null, $1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: leave_one
+select inbox, at from {schema}.leave_one_1($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: warm_flush
 select from {schema}.flush_one_1(
-  '', 0, 0, 0, 'awaiting_signal', null, null, null, null, null, null, null, null, null, 0, 0, '{}', '{}', '{""}', null, null,
+  '', 0, 0, 0, 'awaiting_signal', null, null, null, null, null, null, null, null, null, 0, 0, 0, '{}', '{}', '{""}', null, null,
   '{}');
-select from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, null, null, null);
+select from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, 0, null, null, null);
+select from {schema}.leave_one_1('', 0, 0, 0, 0, 0, '{}', null);
 select from {schema}.wake_1('')
 
 -- name: warm_flushes
@@ -107,6 +118,7 @@ select from {schema}.flush_ends_1(
   '', '{0}', '{0}', '{0}', '{done}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{1}',
   '{1}', '{0}', '{1}', '{"{}"}', '{}', '{}');
 select from {schema}.inbox_counts_1('{}', '{}');
+select from {schema}.leave_1(null, '', '{0}', '{0}', '{0}', '{0}', '{0}', '{"{}"}', '{}');
 select from {schema}.insert_1(
   '{"",""}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
   '{}', '{}', '{}', '{}', '{}', '{}', '{}')
