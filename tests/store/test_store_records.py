@@ -188,7 +188,7 @@ NOT_CARRIED = {
     "executions": {"id", "promise", "parent_id", "unique_guard", "held"},
     "signals": {"id", "target_id"},
     "signal_keys": {"target_id"},
-    "journal": {"execution_id", "step"},
+    "journal": {"execution_id", "step", "revision"},
     "transitions": {"execution_id"},
     "queues": {"tokens", "tokens_at"},
     "definitions": {"handler"},

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from tests.store.postgres.conftest import Connect, Connection
 from tests.store.postgres.held import deliver_in, flush_in, pick_in, until_it_waits, while_held
+from tests.store.test_store_steps import EVENTS, step
 
-from holdfast.core.errors import NotFoundError
+from holdfast.core.errors import NotFoundError, StoreUnavailableError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.effects import AdvanceExecution, Commit, SpawnExecutions
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.driver import DriverConnection
-from holdfast.store.values import ExecutionClaim, ExecutionFilter, NewSignal, QueueSettings, Reaped
+from holdfast.store.values import ExecutionClaim, ExecutionFilter, Flushed, NewSignal, QueueSettings, Reaped
 from holdfast.testing.hand import Hand, child_rows, done, fail, keep, park, promise_of, row, wait_children
 
 # ---------------------------------------------------------------------- wake-ups (ruling E2)
@@ -58,6 +59,83 @@ async def test_a_pick_sees_the_signal_of_a_delivery_under_way_or_finds_it_later(
     await held.execute("commit")
     (claim,) = await hand.pick()
     assert [signal.name for signal in claim.inbox] == ["go"]
+
+
+# ---------------------------------------------------------------------- steps that leave their row alone
+
+
+async def walkers(hand: Hand, *keys: str) -> list[ExecutionClaim]:
+    """Runs whose next step leaves the row alone."""
+    await hand.insert(*(row(key) for key in keys))
+    claims = await hand.pick()
+    await hand.flush(*(Commit(claim, step(0)) for claim in claims))
+    return claims
+
+
+async def test_a_step_waits_for_who_has_its_row_and_the_others_of_its_flush_do_not(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    claims = await walkers(hand, "a", "b")
+    await deliver_in(held, ledger, NewSignal(claims[0].promise, "go", "1"))
+    task = asyncio.create_task(hand.flush(*(Commit(claim, step(EVENTS)) for claim in claims)))
+    await until_it_waits(await connect(), task, held)
+    assert [(await hand.view(key)).journal_length for key in ("a", "b")] == [EVENTS, 2 * EVENTS]
+    await held.execute("commit")
+    receipts = (await task).receipts
+    assert [(receipt.applied, receipt.inbox_count, receipt.untold) for receipt in receipts] == [
+        (True, 1, 0),
+        (True, 0, EVENTS),
+    ]
+    assert [(await hand.view(key)).journal_length for key in ("a", "b")] == [2 * EVENTS, 2 * EVENTS]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_step_that_waited_for_who_took_its_row_is_fenced(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, alone: bool
+) -> None:
+    claims = await walkers(hand, "a") if alone else await walkers(hand, "a", "b")
+    taken = claims[0]
+    await held.fetch(ledger._sql["reclaim"], hand.name, [taken.row], [taken.epoch])
+    call = hand.flush(*(Commit(claim, step(EVENTS)) for claim in claims))
+    flushed = await while_held(await connect(), held, call)
+    assert [receipt.applied for receipt in flushed.receipts] == [False, True][: len(claims)]
+    view = await hand.view("a")
+    assert (view.journal_length, view.revision, view.lease_epoch) == (EVENTS, 1, taken.epoch + 1)
+
+
+@pytest.mark.parametrize("ending", [done(), park("go")], ids=["done", "park"])
+async def test_a_step_is_not_held_while_its_flush_waits_for_a_row_before_it(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, ending: AdvanceExecution
+) -> None:
+    """Every lock in the order of ids: whoever has the earlier row and wants the later must get it."""
+    first, second = await walkers(hand, "a", "b")
+    await deliver_in(held, ledger, NewSignal(first.promise, "other", "1"))
+    task = asyncio.create_task(hand.flush(Commit(second, step(EVENTS)), Commit(first, (ending,))))
+    await until_it_waits(await connect(), task, held)
+    await deliver_in(held, ledger, NewSignal(second.promise, "go", "1"))
+    await held.execute("commit")
+    receipts = (await task).receipts
+    assert [receipt.applied for receipt in receipts] == [True, True]
+    assert receipts[0].inbox_count == 1
+    assert (await hand.view("b")).journal_length == 2 * EVENTS
+
+
+async def test_a_step_that_could_not_be_written_is_of_unknown_fate_for_all_of_its_flush(
+    ledger: PostgresStore, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are committed: a caller that sent them again, one by one, would find its own work in the way."""
+    first, second = await walkers(hand, "a", "b")
+    await ledger.pause(first.promise, True)
+
+    async def broken(*_: object) -> Flushed:
+        raise ValueError("no such text")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "_flush_rows", broken)
+        with pytest.raises(StoreUnavailableError, match="but for 1 of its commits: no such text"):
+            await hand.flush(Commit(first, step(EVENTS)), Commit(second, step(EVENTS)))
+    held = await ledger.reclaim(hand.name, [first, second])
+    assert [found.revision for found in held if found is not None] == [1, 2]
 
 
 # ---------------------------------------------------------------------- barriers (section 11)

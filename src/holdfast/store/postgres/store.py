@@ -1,7 +1,7 @@
 """The store on PostgreSQL. Every write is one call of a routine (routines/*.sql): one round trip and one commit.
 
 - `ledger.py`: life, `connections.py` and their errors, `migrate.py`, `ears.py`
-- `work.py`: insert, pick, flush, deliver; `flush.py` and `columns.py` turn values into arrays
+- `work.py`: insert, pick, flush, deliver; `flush.py`, `leaving.py` and `columns.py` turn values into arrays
 - `outside.py`: leases, timers, cancel, pause, purge, queues
 - `flowing.py`, `collating.py`: flows
 - `batching.py`, `batch_effects.py`: batches
