@@ -104,10 +104,11 @@ class Waiting(Service, Generic[WaiterT]):
                 loop.call_later(LATE_LOOK_SECONDS, self._hear, self.topics[0])
 
     def _pause_after(self, began: float) -> float:
-        """What a read costs is waited out after the next one: the first, which is the slowest, hides no hint."""
+        """What a read costs is waited out after the next one; what the first costs never: a server plans it then."""
+        is_first = self._read_at == float("-inf")
         pause = max(0.0, self._owed_seconds - (began - self._read_at))
         self._read_at = asyncio.get_running_loop().time()
-        self._owed_seconds = pause + (self._read_at - began) * READ_SHARE
+        self._owed_seconds = 0.0 if is_first else pause + (self._read_at - began) * READ_SHARE
         return pause
 
     def _next_poll(self) -> float:
