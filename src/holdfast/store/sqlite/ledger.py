@@ -20,7 +20,7 @@ from holdfast.store.sqlite.forks import require_closed_at_fork
 from holdfast.store.sqlite.migrate import migrate
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.wake import Announcer, drop_deaf_ears
-from holdfast.store.sqlite.writer import MayLag, Tx, Writer
+from holdfast.store.sqlite.writer import WAIT_INLINE_SECONDS, MayLag, Tx, Writer
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class Ledger:
         refuse_nested(self._file)
         if is_small and await self._opened().quick():
             with contextlib.suppress(WouldStall):
-                result = self._opened().run_inline(point, work, may_lag)
+                result = self._opened().run_now(point, work, may_lag, WAIT_INLINE_SECONDS)
                 await asyncio.sleep(0)  # a caller in a loop must not keep others from running
                 return result
         return await self._opened().run(point, work, may_lag)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from os import F_OK, access, stat
 from pathlib import Path
 from time import monotonic
 from typing import Final, TypeAlias
@@ -19,45 +20,45 @@ LOG_LOOK_SECONDS: Final = 0.1
 class LedgerFile:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._name = str(path)
-        self._log_name = os.path.realpath(path) + "-wal"  # SQLite follows links before it names it
+        self._name = os.fsencode(path)
+        self._log_name = os.fsencode(os.path.realpath(path) + "-wal")  # SQLite follows links before it names it
         self._opened = _identity(self._name)
-        self._log: Identity | None = None
+        self.log: Identity | None = None  # None: not known yet
         self._look_at = 0.0
 
     def require_same(self) -> None:
+        """That the log is gone is seen at once; that it was replaced, within a moment."""
         if _identity(self._name) != self._opened:
             raise StoreUnavailableError(
                 f"{self.path} was deleted or replaced while this process had it open, and what is written to the old "
                 "file would be lost: restart this process, or put the file back"
             )
-        if self._log is not None and not self._has_log(self._log):
-            raise StoreUnavailableError(
-                f"{self._log_name} was deleted or replaced while this process had it open, and what is written to the "
-                "old one would be lost: stop whatever deletes it, and restart this process"
-            )
-
-    def _has_log(self, known: Identity) -> bool:
-        """Gone is seen at once, replaced within a moment."""
+        if self.log is None:
+            return
         now = monotonic()
         if now < self._look_at:
-            return os.access(self._log_name, os.F_OK)
-        self._look_at = now + LOG_LOOK_SECONDS
-        return _identity(self._log_name) == known
+            has_log = access(self._log_name, F_OK)
+        else:
+            self._look_at = now + LOG_LOOK_SECONDS
+            has_log = _identity(self._log_name) == self.log
+        if not has_log:
+            raise StoreUnavailableError(
+                f"{os.fsdecode(self._log_name)} was deleted or replaced while this process had it open, and what is "
+                "written to the old one would be lost: stop whatever deletes it, and restart this process"
+            )
 
     def note_log(self) -> None:
         """A connection has it open by now; none deletes it before the last of all has closed."""
-        if self._log is None:
-            self._log = _identity(self._log_name)
+        self.log = _identity(self._log_name)
 
     def forget_log(self) -> None:
         """No connection is open: the next begins another."""
-        self._log = None
+        self.log = None
 
 
-def _identity(name: str) -> Identity | None:
+def _identity(name: bytes) -> Identity | None:
     try:
-        found = os.stat(name)
+        found = stat(name)
     except OSError:  # it is gone, or its folder is
         return None
     return found.st_dev, found.st_ino

@@ -13,8 +13,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Final
 
 from holdfast.core.errors import ConfigurationError, StoreUnavailableError
+from holdfast.store.base import WouldStall
 
 _flock: Callable[[int, int], None] | None
 try:
@@ -23,6 +25,8 @@ except ImportError:  # Windows: SQLite's busy handler alone keeps writers apart 
     _flock = None
 else:
     _flock = fcntl.flock
+    _TAKE_NOW: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
+    _LET_GO: Final = fcntl.LOCK_UN
 
 
 NEW_FILE_MODE = 0o660  # before the umask: payloads are no business of everybody on the machine
@@ -63,14 +67,15 @@ class WriterLock:
             return NEW_FILE_MODE
 
     def acquire(self, at_most_seconds: float | None = None) -> float:
-        """How many seconds that took because another held it; at most as many as given, or as it was made with."""
+        """How many seconds that took because another held it: at most as many as it was made with, or as given, until
+        `WouldStall`."""
         if _flock is None or self._fd is None:
             return 0.0
         try:
-            _flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(self._fd, _TAKE_NOW)
         except BlockingIOError:
             began = perf_counter()
-            self._wait(self._fd, self._timeout_seconds if at_most_seconds is None else at_most_seconds)
+            self._wait(self._fd, at_most_seconds)
             return perf_counter() - began
         except OSError as error:
             raise ConfigurationError(
@@ -81,15 +86,16 @@ class WriterLock:
 
     def release(self) -> None:
         if _flock is not None and self._fd is not None:
-            _flock(self._fd, fcntl.LOCK_UN)
+            _flock(self._fd, _LET_GO)
 
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
-    def _wait(self, fd: int, seconds: float) -> None:
+    def _wait(self, fd: int, at_most_seconds: float | None) -> None:
         """Wait in the kernel's queue, in a thread of its own because `flock` knows no timeout."""
+        seconds = self._timeout_seconds if at_most_seconds is None else at_most_seconds
         waiter = _Waiter(os.dup(fd))
         if waiter.wait(seconds):
             return
@@ -97,6 +103,8 @@ class WriterLock:
         os.close(fd)
         self._fd = None
         self._fd = self._open()
+        if at_most_seconds is not None:
+            raise WouldStall(f"another process writes to {self._file}")
         raise StoreUnavailableError(
             f"another process held {self._path} for more than {seconds:g} s: nothing is lost, try again; if it stays "
             f"so, find the process that hangs inside a commit, or the program that has {self._file.name} open in a "
@@ -131,7 +139,7 @@ class _Waiter:
             with self._guard:
                 self._has_lock = True
                 if self._given_up:
-                    _flock(self._fd, fcntl.LOCK_UN)
+                    _flock(self._fd, _LET_GO)
             self._got.set()
         finally:
             os.close(self._fd)

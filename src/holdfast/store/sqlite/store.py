@@ -40,7 +40,7 @@ from holdfast.store.sqlite import (
 )
 from holdfast.store.sqlite.flowing import Flowing
 from holdfast.store.sqlite.wake import SqliteEar
-from holdfast.store.sqlite.writer import Tx, often_switching
+from holdfast.store.sqlite.writer import WAIT_INLINE_SECONDS, Tx, often_switching
 from holdfast.store.values import (
     Definition,
     Delivery,
@@ -150,7 +150,9 @@ class SqliteStore(Flowing):
         return await self._write("flush", lambda tx: flushing.flush(tx, worker, commits), is_small=True)
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
-        return self._opened().run_inline("flush", lambda tx: flushing.flush(tx, worker, commits))
+        return self._opened().run_now(
+            "flush", lambda tx: flushing.flush(tx, worker, commits), None, WAIT_INLINE_SECONDS
+        )
 
     async def transact(
         self,

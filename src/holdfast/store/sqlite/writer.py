@@ -20,9 +20,11 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, Final, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from holdfast.core.clock import Clock
 from holdfast.core.crashpoints import reach
-from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
+from holdfast.core.errors import ConfigurationError, StoreError
 from holdfast.store.base import WouldStall
 from holdfast.store.outages import GivenBackLater
 from holdfast.store.sqlite.connection import connect, explain, is_busy
@@ -43,18 +45,15 @@ _SMOOTHING: Final = 0.2
 _STALL_MOST: Final = 10.0  # one slow commit must not banish inline commits for long
 
 
-class Tx:
+class Tx(Struct, eq=False, gc=False):
     """An open write transaction: the connection, the store's time, and whom to wake once it is committed."""
 
-    __slots__ = ("db", "ended", "now", "published", "stirred", "work")
-
-    def __init__(self, db: sqlite3.Connection, now: int) -> None:
-        self.db = db
-        self.now = now  # microseconds; one moment for the whole transaction
-        self.work = False  # an execution became runnable, or its holder has something to look at
-        self.stirred = False  # the latter
-        self.ended = False  # an execution ended or was stranded
-        self.published = False  # an execution shows another value of itself
+    db: sqlite3.Connection
+    now: int  # microseconds; one moment for the whole transaction
+    work: bool = False  # an execution became runnable, or its holder has something to look at
+    stirred: bool = False  # the latter
+    ended: bool = False  # an execution ended or was stranded
+    published: bool = False  # an execution shows another value of itself
 
 
 class _OftenSwitching:
@@ -182,10 +181,6 @@ class Writer:
     def _closed(self) -> StoreError:
         return StoreError(f"the store on {self._path} is closed: open it again")
 
-    def run_inline(self, point: str | None, work: Callable[[Tx], T], may_lag: MayLag | None = None) -> T:
-        """One write transaction on the loop's thread; `WouldStall` where another writes for long."""
-        return self.run_now(point, work, may_lag, WAIT_INLINE_SECONDS)
-
     def run_now(
         self,
         point: str | None,
@@ -193,78 +188,53 @@ class Writer:
         may_lag: MayLag | None = None,
         wait_seconds: float | None = None,
     ) -> T:
-        """One write transaction on the calling thread. It waits for others as long as it may, or as long as given."""
-        with self._gate, GivenBackLater(self._has_written):
-            waited = self._queue(wait_seconds)
+        """One write transaction on the calling thread. It waits for others as long as it may; or as long as given,
+        until `WouldStall`."""
+        with self._gate:
             try:
-                self._file.require_same()
-                lags = may_lag is not None and may_lag(self.db)
-                if lags:
-                    self.db.execute("pragma synchronous = normal")
+                waited = self._lock.acquire(wait_seconds)
                 try:
-                    waited += self._begin(wait_seconds)
-                    result, wake = self._transact(waited, point, work, lags)
+                    result, wake = self._transact(point, work, may_lag, wait_seconds, waited)
+                except sqlite3.Error as error:
+                    raise self._explained(error) from error
                 finally:
-                    if lags:
-                        self.db.execute("pragma synchronous = full")
-            except sqlite3.Error as error:
-                explained = explain(self._path, error)
-                if isinstance(explained, ConfigurationError):
-                    self._close_connection()  # one that was opened while the file could only be read stays like that
-                raise explained from error
-            finally:
-                self._lock.release()
+                    self._lock.release()
+            except WouldStall:
+                self._note_stall(_STALL_MOST)
+                raise
+            except ConfigurationError:
+                with GivenBackLater(self._has_written):
+                    raise
         if point is not None:
             reach(point + ".after")
         if wake is not None:
             wake()
         return result
 
-    def _queue(self, wait_seconds: float | None) -> float:
-        """How long it took until no other process of this ledger writes."""
+    def _transact(
+        self,
+        point: str | None,
+        work: Callable[[Tx], T],
+        may_lag: MayLag | None,
+        wait_seconds: float | None,
+        waited: float,
+    ) -> tuple[T, Callable[[], None] | None]:
+        """For whoever has the gate and the lock. `waited` is how long the latter took."""
+        file = self._file
+        file.require_same()
+        db = self._db or self.db
+        lags = may_lag is not None and may_lag(db)
         try:
-            return self._lock.acquire(wait_seconds)
-        except StoreUnavailableError:
-            if wait_seconds is None:
-                raise
-            raise self._would_stall() from None
-
-    def _begin(self, wait_seconds: float | None) -> float:
-        """How long it took until no other program writes."""
-        db, waited = self.db, 0.0
-        try:
-            db.execute("begin immediate")
-        except sqlite3.OperationalError as error:  # the connection has waited itself, but only for a moment
-            if not is_busy(error):
-                raise
-            waited = self._begin_late(db, wait_seconds)
-        self._file.note_log()
-        return waited
-
-    def _begin_late(self, db: sqlite3.Connection, wait_seconds: float | None) -> float:
-        if wait_seconds is not None:
-            raise self._would_stall()
-        began = monotonic()
-        while True:
+            if lags:
+                db.execute("pragma synchronous = normal")
             try:
                 db.execute("begin immediate")
-                return monotonic() - began
             except sqlite3.OperationalError as error:
-                if not is_busy(error) or monotonic() - began >= self._busy_seconds:
+                if not is_busy(error):
                     raise
-
-    def _would_stall(self) -> WouldStall:
-        self._note_stall(_STALL_MOST)
-        return WouldStall(f"another program writes to {self._path}")
-
-    def _note_stall(self, sample: float) -> None:
-        self._stall += _SMOOTHING * (min(sample, _STALL_MOST) - self._stall)
-
-    def _transact(
-        self, waited: float, point: str | None, work: Callable[[Tx], T], lags: bool
-    ) -> tuple[T, Callable[[], None] | None]:
-        db = self.db
-        try:
+                waited += self._begin_late(db, wait_seconds)
+            if file.log is None:
+                file.note_log()
             changes = db.total_changes
             tx = Tx(db, self._clock.now_us())
             result = work(tx)
@@ -277,9 +247,35 @@ class Writer:
             if db.in_transaction:
                 db.execute("rollback")
             raise
+        finally:
+            if lags:
+                db.execute("pragma synchronous = full")
         changes = db.total_changes - changes
-        self._has_written = self._has_written or changes > 0
-        if changes and not lags:
-            took, may_take = perf_counter() - committing, INLINE_SECONDS + changes * INLINE_ROW_SECONDS
-            self._note_stall(waited / INLINE_SECONDS + took / may_take)
+        if changes:
+            self._has_written = True
+            if not lags:
+                took, may_take = perf_counter() - committing, INLINE_SECONDS + changes * INLINE_ROW_SECONDS
+                self._note_stall(waited / INLINE_SECONDS + took / may_take)
         return result, wake
+
+    def _begin_late(self, db: sqlite3.Connection, wait_seconds: float | None) -> float:
+        """How long it took until no other program writes. The connection has waited itself, but only for a moment."""
+        if wait_seconds is not None:
+            raise WouldStall(f"another program writes to {self._path}")
+        began = monotonic()
+        while True:
+            try:
+                db.execute("begin immediate")
+                return monotonic() - began
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or monotonic() - began >= self._busy_seconds:
+                    raise
+
+    def _note_stall(self, sample: float) -> None:
+        self._stall += _SMOOTHING * (min(sample, _STALL_MOST) - self._stall)
+
+    def _explained(self, error: sqlite3.Error) -> StoreError | ConfigurationError:
+        explained = explain(self._path, error)
+        if isinstance(explained, ConfigurationError):
+            self._close_connection()  # one that was opened while the file could only be read stays like that
+        return explained
