@@ -49,7 +49,12 @@ class Reply(Protocol):
     def set_exception(self, error: Exception, /) -> None: ...
 
 
-Waiting = tuple[Commit, Reply]
+class Sent(Commit, frozen=True, gc=True):
+    """A commit on its way, and who waits for it."""
+
+    reply: Reply
+
+
 Answer = tuple[Reply, Receipt]
 
 
@@ -80,7 +85,8 @@ class Committer:
         self._on_woke = on_woke
         self._observer = observer
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Waiting] = []
+        self._living = active.living
+        self._waiting: list[Sent] = []
         self._armed = False
         self._at_once = 0
         self._flushing: dict[asyncio.Task[None], int] = {}  # the flushes under way, with the number of their commits
@@ -99,14 +105,13 @@ class Committer:
 
     def send(self, claim: ExecutionClaim, effects: tuple[Effect, ...], reply: Reply) -> None:
         """A commit whose answer goes to `reply`."""
-        self._waiting.append((Commit(claim, effects), reply))
-        if self._armed or (self._flushing and not self._may_join()):
-            return  # it goes with what is waiting already
-        if self._at_once < AT_ONCE_MOST and len(self._active) == 1:
-            # Nobody else is at work who could share it.
+        sent, living = Sent(claim, effects, reply), self._living
+        is_alone = len(living) == 1 and not (self._waiting or self._flushing)  # nobody is at work who could share it
+        if is_alone and self._at_once < AT_ONCE_MOST and living.get(claim.row) is claim:
             self._at_once += 1
-            self._kick()
+            self._write([sent])
         else:
+            self._waiting.append(sent)
             self._arm()
 
     async def idle(self) -> None:
@@ -146,17 +151,42 @@ class Committer:
 
     def _kick(self) -> None:
         self._armed = False
-        if not self._waiting or (self._flushing and not self._may_join()):
-            return
-        batch = self._take()
-        if not batch:
-            return
+        if self._waiting and (not self._flushing or self._may_join()):
+            batch = self._take()
+            if batch:
+                self._write(batch)
+
+    def _take(self) -> list[Sent]:
+        """The next batch, without commits whose lease this worker knows to be lost."""
+        taken, self._waiting = self._waiting[: self._flush_most], self._waiting[self._flush_most :]
+        rest = bool(self._waiting)
+        batch = []
+        left: list[Sent] = []
+        living, rows = self._living, self._rows.copy()
+        for sent in taken:
+            claim = sent.claim
+            row = claim.row
+            if living.get(row) is not claim:
+                if not sent.reply.done():
+                    sent.reply.set_result(FENCED)
+            elif row in rows:
+                left.append(sent)
+            else:
+                batch.append(sent)
+                rows.add(row)
+        if left:
+            self._waiting[:0] = left
+        if rest:
+            self._arm()
+        return batch
+
+    def _write(self, batch: list[Sent]) -> None:
         if not self._store.commits_inline:
             self._start(self._flush(batch), batch)
             return
         began = perf_counter()
         try:
-            flushed = self._store.flush_now(self._worker_id(), [commit for commit, _ in batch])
+            flushed = self._store.flush_now(self._worker_id(), batch)
         except WouldStall:
             self._start(self._flush(batch), batch)
             return
@@ -167,46 +197,17 @@ class Committer:
         if self._waiting:
             self._arm()
 
-    def _take(self) -> list[Waiting]:
-        """The next batch, without commits whose lease this worker knows to be lost."""
-        if len(self._waiting) == 1 and not self._rows:
-            claim = self._waiting[0][0].claim
-            if self._active.living.get(claim.row) is claim:
-                batch, self._waiting = self._waiting, []
-                return batch
-        taken, self._waiting = self._waiting[: self._flush_most], self._waiting[self._flush_most :]
-        rest = bool(self._waiting)
-        batch = []
-        left: list[Waiting] = []
-        living, rows = self._active.living, self._rows.copy()
-        for waiting in taken:
-            claim = waiting[0].claim
-            row = claim.row
-            if living.get(row) is not claim:
-                if not waiting[1].done():
-                    waiting[1].set_result(FENCED)
-            elif row in rows:
-                left.append(waiting)
-            else:
-                batch.append(waiting)
-                rows.add(row)
-        if left:
-            self._waiting[:0] = left
-        if rest:
-            self._arm()
-        return batch
-
-    def _start(self, work: Coroutine[None, None, None], batch: list[Waiting]) -> None:
+    def _start(self, work: Coroutine[None, None, None], batch: list[Sent]) -> None:
         flush = self._loop.create_task(work, name="holdfast-flush")
         self._flushing[flush] = len(batch)
-        rows = [commit.claim.row for commit, _ in batch]
+        rows = [sent.claim.row for sent in batch]
         self._rows.update(rows)
         flush.add_done_callback(partial(self._flushed, rows))
 
-    async def _flush(self, batch: list[Waiting]) -> None:
+    async def _flush(self, batch: list[Sent]) -> None:
         began = perf_counter()
         try:
-            flushed = await self._store.flush(self._worker_id(), [commit for commit, _ in batch])
+            flushed = await self._store.flush(self._worker_id(), batch)
         except Exception as error:
             await self._recover(batch, error)
         else:
@@ -220,7 +221,7 @@ class Committer:
         if self._waiting:
             self._arm()
 
-    def _settle(self, batch: Sequence[Waiting], flushed: Flushed, began: float) -> None:
+    def _settle(self, batch: Sequence[Sent], flushed: Flushed, began: float) -> None:
         self.flushes += 1
         self.commits += len(batch)
         if self._failures:
@@ -228,12 +229,12 @@ class Committer:
         observer, at_us = self._observer, flushed.at_us
         if observer is not None:
             observer.flushed(len(batch), perf_counter() - began)
-        answers: list[Answer] = []  # of runners that go on
-        last: list[Answer] = []  # of those that have left
-        for (commit, reply), receipt in zip(batch, flushed.receipts, strict=True):
-            claim = commit.claim
+        may_split = self._flushes_most > 1 and len(self._flushing) == 1
+        answers: list[Answer] = []  # of runners that go on, where some may have to wait for theirs
+        for sent, receipt in zip(batch, flushed.receipts, strict=True):
+            claim, reply = sent.claim, sent.reply
             if receipt.applied:
-                advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]  # see `Commit`
+                advance: AdvanceExecution = sent.effects[0]  # type: ignore[assignment]  # see `Commit`
                 receipt.at_us = at_us
                 claim.went_on(advance, receipt)
                 try:
@@ -245,14 +246,16 @@ class Committer:
                     log.exception("a commit holds, and taking note of it failed; this is a bug")
             else:
                 self._on_fenced(claim)
-            (answers if isinstance(reply, _Future) else last).append((reply, receipt))
-        if last:
-            _tell(last)
-        if len(answers) >= SPLIT_LEAST and len(self._flushing) == 1 < self._flushes_most:
+            if may_split and isinstance(reply, _Future):
+                answers.append((reply, receipt))
+            elif not reply.done():  # its runner may have been cancelled
+                reply.set_result(receipt)
+        if len(answers) >= SPLIT_LEAST:
             half = len(answers) // 2
             self._tell_later(answers[half:], SPLIT_TURNS)
             del answers[half:]
-        _tell(answers)
+        if answers:
+            _tell(answers)
         if flushed.woke:
             self._on_woke()
 
@@ -264,7 +267,7 @@ class Committer:
 
     # ------------------------------------------------------------------ when it went wrong
 
-    async def _recover(self, batch: list[Waiting], error: Exception) -> None:
+    async def _recover(self, batch: list[Sent], error: Exception) -> None:
         if isinstance(error, StoreUnavailableError):
             self._failures += 1
             self._asking += 1
@@ -275,19 +278,19 @@ class Committer:
                     await asyncio.sleep(self._backoff.take())
                 await self._resolve_unknown(batch)
             except Exception as unexpected:  # their runners must not wait for ever for an answer
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(unexpected)
+                for sent in batch:
+                    if not sent.reply.done():
+                        sent.reply.set_exception(unexpected)
             finally:
                 self._asking -= 1
         elif len(batch) == 1:
-            _, future = batch[0]
-            if not future.done():
-                future.set_exception(error)
+            reply = batch[0].reply
+            if not reply.done():
+                reply.set_exception(error)
         else:
             # One commit that the store cannot take must not bring down the others of its flush.
-            for waiting in batch:
-                await self._flush([waiting])
+            for sent in batch:
+                await self._flush([sent])
 
     def _recovered(self) -> None:
         if self._failures > 1:
@@ -295,45 +298,44 @@ class Committer:
         self._failures = 0
         self._backoff.reset()
 
-    async def _resolve_unknown(self, batch: list[Waiting]) -> None:
+    async def _resolve_unknown(self, batch: list[Sent]) -> None:
         backoff = Backoff()
         async with self._gate:
             while True:
-                known = [waiting for waiting in batch if self._active.is_alive(waiting[0].claim)]
+                known = [sent for sent in batch if self._active.is_alive(sent.claim)]
                 if not known:  # nobody waits for the answer any more: a worker that stops does not wait for the store
                     rows: list[ExecutionClaim | None] = []
                     break
                 try:
-                    rows = await self._store.reclaim(self._worker_id(), [commit.claim for commit, _ in known])
+                    rows = await self._store.reclaim(self._worker_id(), [sent.claim for sent in known])
                     break
                 except StoreUnavailableError:
                     await asyncio.sleep(backoff.take())
-        held = {id(commit): row for (commit, _), row in zip(known, rows, strict=True)}
-        again: list[Waiting] = []
-        for commit, future in batch:
-            row = held.get(id(commit))
+        held = {id(sent): row for sent, row in zip(known, rows, strict=True)}
+        again: list[Sent] = []
+        for sent in batch:
+            claim, reply, row = sent.claim, sent.reply, held.get(id(sent))
             # Released by this very commit, or lost: no longer ours. Or the store has lost commits that it had
             # acknowledged (a failover): what the runner goes by is not in the ledger.
-            if row is None or row.revision < commit.claim.revision:
+            if row is None or row.revision < claim.revision:
                 if row is not None:
-                    self._on_fenced(commit.claim)
-                if not future.done():
-                    future.set_result(FENCED)
+                    self._on_fenced(claim)
+                if not reply.done():
+                    reply.set_result(FENCED)
                 continue
-            is_applied = row.revision > commit.claim.revision
-            commit.claim.renewed_as(row)
+            is_applied = row.revision > claim.revision
+            claim.renewed_as(row)
             if not is_applied:
-                again.append((commit, future))
-            else:
-                if not future.done():
-                    future.set_result(
-                        Receipt(
-                            applied=True,
-                            status=Status.EXECUTING,
-                            cancel_requested=row.cancel_requested,
-                            inbox_count=len(row.inbox),
-                        )
+                again.append(sent)
+            elif not reply.done():
+                reply.set_result(
+                    Receipt(
+                        applied=True,
+                        status=Status.EXECUTING,
+                        cancel_requested=row.cancel_requested,
+                        inbox_count=len(row.inbox),
                     )
+                )
         self._waiting[:0] = again
         self._on_woke()
 
