@@ -211,11 +211,20 @@ class Committer:
         except Exception as error:
             await self._recover(batch, error)
         else:
+            self._land(batch)
             self._settle(batch, flushed, began)
 
+    def _land(self, batch: list[Sent]) -> None:
+        """A flush is no longer under way when its runners hear of it: one that is alone may commit again at once."""
+        flush = asyncio.current_task()
+        assert flush is not None, "a flush is a task"
+        if self._flushing.get(flush) == len(batch):  # else these are a part of it
+            del self._flushing[flush]
+            self._rows.difference_update([sent.claim.row for sent in batch])
+
     def _flushed(self, rows: list[int], flush: asyncio.Task[None]) -> None:
-        del self._flushing[flush]
-        self._rows.difference_update(rows)
+        if self._flushing.pop(flush, None) is not None:
+            self._rows.difference_update(rows)
         if not flush.cancelled() and (error := flush.exception()) is not None:
             log.error("a flush ended badly", exc_info=error)
         if self._waiting:
@@ -229,7 +238,7 @@ class Committer:
         observer, at_us = self._observer, flushed.at_us
         if observer is not None:
             observer.flushed(len(batch), perf_counter() - began)
-        may_split = self._flushes_most > 1 and len(self._flushing) == 1
+        may_split = self._flushes_most > 1 and not self._flushing
         answers: list[Answer] = []  # of runners that go on, where some may have to wait for theirs
         for sent, receipt in zip(batch, flushed.receipts, strict=True):
             claim, reply = sent.claim, sent.reply
