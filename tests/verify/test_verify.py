@@ -122,7 +122,10 @@ class Patient:
                 f"alter table {{s}}executions drop constraint executions_{name};"
                 for name in ("holder", "ended", "blocked")
             )
-            + "alter table {s}executions alter column state type text"
+            # A column that a view shows keeps its type.
+            + "do $$ declare shown text := pg_get_viewdef('{s}executions_now'); begin drop view {s}executions_now; "
+            "alter table {s}executions alter column state type text; "
+            "execute 'create view {s}executions_now as ' || shown; end $$"
         )
 
     async def restore(self) -> None:
