@@ -31,6 +31,7 @@ from holdfast.models.workflow.definition import FunctionRegistry, Workflow
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.task import KIND as TASK
 from holdfast.store.base import Store, handler_of
+from holdfast.store.flows import CLOSE
 from holdfast.store.values import ExecutionFilter, ExecutionView
 
 Verdict = Literal["replays", "patched", "stranded", "fails"]
@@ -111,9 +112,10 @@ class Checker(Struct, frozen=True):
                 flow.signature.decode(view.state)
             except DecodeError as error:
                 raise _Fails(str(error)) from error
-        records = await self.store.flow_records(view.promise)
+        records = None if view.cancel_requested else await self.store.flow_records(view.promise)
         for message in () if records is None else records.messages:
-            flow.graph.find(peek_message(message.state).activity, flow.name)
+            if message.step != CLOSE:
+                flow.graph.find(peek_message(message.state).activity, flow.name)
 
     async def _check_items(self, batch: Batch[Any, Any], view: ExecutionView) -> None:
         """Of what was given with the start, or is taken in and has not ended."""

@@ -17,6 +17,7 @@ from holdfast.core.collation import ActivityLedger, Dimension, GuidLedger, GuidR
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import TERMINAL, Status
 from holdfast.engine.runner import Engine
+from holdfast.models.flow.activity import Activity, NodeKind
 from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.looking import Looking
 from holdfast.models.flow.message import job_of, read_message
@@ -71,7 +72,9 @@ class Delivery:
         self._guid = self._message.guid(self._job)
         answer = self._message.answer
         self._answered = read_outcome(answer) if answer else None
-        self._node = self._flow.graph.find(self._message.activity, self._flow.name)
+        name = self._message.activity
+        # Of an activity that is gone the name is enough where it is not to work: see `Transition._enter`.
+        self._node = self._flow.graph.nodes.get(name) or Activity(name, NodeKind.ACTIVITY, flow_name=self._flow.name)
 
     async def _look(self) -> Look | None:
         key = LookKey(self._claim.row, self._job_row, self._node.name, self._message.dimension, self._guid)

@@ -18,6 +18,7 @@ from holdfast.core.collation import (
     Acknowledge,
     Close,
     DeadLetter,
+    JobPhase,
     Proceed,
     PutBack,
     RunLeg1,
@@ -72,8 +73,6 @@ class Transition(Steps):
         """False: the message cannot be read, and is a dead letter now."""
         try:
             self._open()
-        except DecodeError as error:
-            await self._strand(error)
         except (msgspec.MsgspecError, HoldfastError, ValueError) as unreadable:
             await self._strand(DecodeError(f"this message of {self._flow.name} cannot be read: {unreadable}"))
         else:
@@ -106,7 +105,9 @@ class Transition(Steps):
     async def _enter(self, look: Look) -> Next:
         try:
             self._read(look)
-        except HoldfastError as error:  # digits that no ledger can have
+            if look.step != CLOSE and self._phase is JobPhase.OPEN:
+                self._flow.graph.find(self._node.name, self._flow.name)
+        except HoldfastError as error:  # digits that no ledger can have, or an activity that is gone
             await self._strand(error)
             return None
         if look.step == CLOSE:
@@ -153,7 +154,7 @@ class Transition(Steps):
         outcome: Outcome | None = None
         node, claim = self._node, self._claim
         if self._is_cancelled:
-            if node.kind is NodeKind.SUBFLOW:
+            if claim.next_child:
                 await self._cancel_child()
             outcome = ABANDONED
         elif self._answered is not None:  # its response was there before its Leg1 (ruling A5)
@@ -244,7 +245,8 @@ class Transition(Steps):
             if self._is_closed:
                 await self._commit(stay(None), acknowledge=True)
                 return None
-            await self._commit(stay(CLOSE), guid_add=GUID_ATTEMPTS.weight, response=ABANDONED.encode())
+            entered = GUID_ATTEMPTS.weight
+            await self._commit(stay(CLOSE), guid_add=entered, response=ABANDONED.encode(), failure=dropped)
         assert self._record is not None, "it was recorded just now"
         step = self._record.ledger.next_step
         if step is None:
