@@ -24,7 +24,6 @@ from holdfast.models.batch.chunk_runner import ChunkRunner
 from holdfast.models.batch.coordinator import RunRunner
 from holdfast.models.batch.definition import Batch, BatchResult
 from holdfast.models.batch.run import BatchRun
-from holdfast.models.batch.spec import read_spec
 from holdfast.models.batch.start import BatchStarter
 from holdfast.models.check import Checked, Checker
 from holdfast.models.connection import Connection
@@ -135,7 +134,8 @@ class App(Declarations):
         """Start what workers of this ledger have code for, and this process need not: with a mapping of its arguments.
 
         A machine takes its state, a batch `{"items": [...]}`. It is the newest version; options as in `.options(...)`.
-        Where this process has its code, an argument of the wrong type is refused; else a worker finds it.
+        Where this process has its code, an argument of the wrong type is refused; else a worker finds it. An item of a
+        batch that cannot be read fails, and the others run.
         """
         return (await self._start_or_find(name, value, **options))[0]
 
@@ -151,15 +151,16 @@ class App(Declarations):
         return await starter.start_or_find({} if value is None else value)
 
     def _read_input(self, row: NewExecution) -> None:
-        """`DecodeError` if it is of a definition that this app declares, which cannot begin with what it has."""
+        """`DecodeError` if it is of a definition that this app declares, which cannot begin with what it has.
+
+        A batch begins with anything: an item that it cannot read fails, and the others run.
+        """
         handler, functions = row.handler, self._functions
         function = functions.workflows.get(handler) or functions.tasks.get(handler) or self._flows.jobs.get(handler)
         if function is not None:
             function.signature.decode(function.input_of(row.state))
         elif (machine := self._machines.by_handler.get(handler)) is not None:
             machine.read(row.step, row.state)
-        elif (batch := self._batches.by_handler.get(handler)) is not None:
-            batch.list_codec.decode(bytes(read_spec(row.state).items))
 
     async def search(
         self,

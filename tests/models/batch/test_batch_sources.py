@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import PromiseId, Status
+from holdfast import App, PromiseId, Status
 from holdfast.core.errors import (
     ExecutionStrandedError,
     InvalidArgumentError,
@@ -290,6 +290,23 @@ async def test_a_run_can_be_started_by_name_with_its_items(rig: Rig) -> None:
     await rig.run()
     assert (await handle.result())["succeeded"] == 3
     assert await values(rig.app.batch_run(batch.name, key="named")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("has_code", [True, False], ids=["with the code", "without"])
+async def test_of_a_run_that_was_started_by_name_an_item_that_cannot_be_read_fails_alone(
+    rig: Rig, has_code: bool
+) -> None:
+    @rig.app.batch(results=True)
+    async def double(number: int) -> int:
+        return 2 * number
+
+    await rig.app.register()
+    async with App("far", store=rig.stores.unopened()) as far:
+        starter = rig.app if has_code else far
+        await starter.start_by_name("double", {"items": [1, "two", 3]}, key="named")
+    await rig.run()
+    items = [(item.outcome, item.value) async for item in rig.app.batch_run("double", key="named").committed()]
+    assert items == [("success", 2), ("fail", None), ("success", 6)]
 
 
 @pytest.mark.parametrize("source", ["text", b"bytes", {"a": 1}, 7, None])

@@ -57,7 +57,6 @@ async def test_a_process_without_the_code_starts_and_signals_by_name(rig: Rig) -
         ("checkout", {"city": "Bonn"}, "Object missing required field `order`"),
         ("double", {"number": [4]}, r"at \$.number: Expected `int`, got `array`"),
         ("Door", "open", r"at \$: Expected `int`, got `str`"),
-        ("ring", {"items": [1, None]}, r"at \$\[1\]: Expected `int`, got `null`"),
         ("visit", {"guest": 3}, r"at \$.guest: Expected `str`, got `int`"),
     ],
 )
@@ -71,9 +70,6 @@ async def test_a_process_with_the_code_starts_nothing_by_name_that_it_could_not_
         @step(initial=True)
         async def only(self, ctx: MachineContext[int]) -> Outcome:
             return Done()
-
-    @rig.app.batch(name="ring")
-    async def ring(number: int) -> None: ...
 
     @rig.app.flow("visit").activity
     async def enter(guest: str) -> None: ...
