@@ -296,7 +296,7 @@ async def test_a_run_can_be_started_by_name_with_its_items(rig: Rig) -> None:
 async def test_of_a_run_that_was_started_by_name_an_item_that_cannot_be_read_fails_alone(
     rig: Rig, has_code: bool
 ) -> None:
-    @rig.app.batch(results=True)
+    @rig.app.batch(name="double", results=True)
     async def double(number: int) -> int:
         return 2 * number
 
