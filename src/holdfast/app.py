@@ -47,7 +47,7 @@ from holdfast.models.workflow.task import Task
 from holdfast.models.workflow.task_runner import TaskRunner
 from holdfast.store import store_from_url
 from holdfast.store.base import Store
-from holdfast.store.values import ExecutionFilter, NewExecution, QueueSettings
+from holdfast.store.values import Definition, ExecutionFilter, NewExecution, QueueSettings
 from holdfast.sync import SyncApp, starter_of
 
 DATABASE_VARIABLE: Final = "HOLDFAST_DATABASE"
@@ -162,6 +162,10 @@ class App(Declarations):
         elif (machine := self._machines.by_handler.get(handler)) is not None:
             machine.read(row.step, row.state)
 
+    def _definitions(self) -> list[Definition]:
+        """What is declared here, as the ledger keeps it."""
+        return [*definitions_of(self._machines, self._functions, self._batches), *self._flows.definitions()]
+
     async def search(
         self,
         attributes: Mapping[str, str | int | float | bool] | None = None,
@@ -189,9 +193,7 @@ class App(Declarations):
     async def register(self) -> None:
         """Tell the ledger what is declared here, for starts by name; every worker does it when it is made."""
         store = await self._connection.store()
-        await store.register_definitions(
-            [*definitions_of(self._machines, self._functions, self._batches), *self._flows.definitions()]
-        )
+        await store.register_definitions(self._definitions())
         for name, spec in self._scheduled.items():
             await self.schedules.put(name, spec)
 
@@ -285,7 +287,7 @@ class App(Declarations):
     @property
     def schedules(self) -> Schedules:
         """Create, list, pause, resume, delete and trigger schedules."""
-        return Schedules(self._connection)
+        return Schedules(self._connection, self._definitions, self._read_input)
 
     @property
     def dead_letters(self) -> DeadLetters:

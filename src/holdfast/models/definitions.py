@@ -6,7 +6,7 @@ Workers write it when they start. `NamedStarter` reads it: from a name and plain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -71,15 +71,21 @@ def definitions_of(machines: MachineRegistry, functions: FunctionRegistry, batch
     return found
 
 
+Read: TypeAlias = Callable[[NewExecution], object]
+
+
+def unreadable(name: str, error: DecodeError) -> InvalidArgumentError:
+    fault = from_validation(error.__cause__ or error)
+    return InvalidArgumentError(f"{name} cannot be started with this, at {fault.path}: {fault.reason}")
+
+
 class NamedStarter(Starting):
     """Starts what it knows by name alone; the input is plain data.
 
     `read` raises `DecodeError` if the code that is started is at hand, and could not begin with that.
     """
 
-    def __init__(
-        self, connection: Connection, name: str, options: Options, read: Callable[[NewExecution], None] | None = None
-    ) -> None:
+    def __init__(self, connection: Connection, name: str, options: Options, read: Read = lambda _: None) -> None:
         super().__init__(connection, name, options)
         self._read = read
 
@@ -94,16 +100,12 @@ class NamedStarter(Starting):
         promise, key = self._promise_for(value)
         definition = await find_definition(self._connection, self._name)
         row = named_row(definition, promise, value, self._options, key, self._connection.payload_limit)
-        if self._read is not None:
-            try:
-                self._read(row)
-            except DecodeError as error:
-                if key is not None and await (await self._connection.store()).get(row.promise) is not None:
-                    return row  # it was started before, by other code: what has begun is found
-                fault = from_validation(error.__cause__ or error)
-                raise InvalidArgumentError(
-                    f"{self._name} cannot be started with this, at {fault.path}: {fault.reason}"
-                ) from error
+        try:
+            self._read(row)
+        except DecodeError as error:
+            if key is not None and await (await self._connection.store()).get(row.promise) is not None:
+                return row  # it was started before, by other code: what has begun is found
+            raise unreadable(self._name, error) from error
         return row
 
     async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:

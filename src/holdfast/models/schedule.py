@@ -29,15 +29,16 @@ from holdfast.core.searchable import is_text
 from holdfast.engine.service import Service
 from holdfast.models.batch.definition import Batch
 from holdfast.models.connection import Connection
-from holdfast.models.definitions import NamedStarter, find_definition, named_row
+from holdfast.models.definitions import NamedStarter, Read, find_definition, named_row, unreadable
 from holdfast.models.flow.flow import Flow
+from holdfast.models.fresh_ids import fresh_id
 from holdfast.models.handle import Handle
 from holdfast.models.options import Options, check_queue
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.task import Task
 from holdfast.store.base import Store
 from holdfast.store.schedules import Schedule, Tick
-from holdfast.store.values import NewExecution
+from holdfast.store.values import Definition, NewExecution
 
 log = logging.getLogger("holdfast.schedules")
 
@@ -134,19 +135,37 @@ _spec = msgspec.json.Decoder(ScheduleSpec).decode
 class Schedules:
     """`app.schedules`: what starts by the clock."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, declared: Callable[[], Sequence[Definition]], read: Read) -> None:
+        """`declared` and `read` are of the code at hand: see `NamedStarter`."""
         self._connection = connection
+        self._declared = declared
+        self._read = read
 
     async def create(self, name: str, cron: str, definition: str | Any, **settings: Unpack[ScheduleSettings]) -> None:
         """Create the schedule `name`, or change it. `definition` is what it starts, or the name of it.
 
         Settings: `timezone`, `args` (a mapping of arguments, a machine's state, `{"items": [...]}` of a batch),
-        `queue`, `overlap`, `catch_up`, `window`. The next tick is the first after now; one whose time has not changed
-        keeps its next tick.
+        `queue`, `overlap`, `catch_up`, `window`. What the code at hand cannot read is refused. The next tick is the
+        first after now; one whose time has not changed keeps its next tick.
         """
         spec = make_spec(cron, definition_name(definition), **settings)
-        check_args(definition, spec)
+        if isinstance(definition, str):
+            await self._check_named(spec)
+        else:
+            check_args(definition, spec)
         await self.put(check_name(name), spec)
+
+    async def _check_named(self, spec: ScheduleSpec) -> None:
+        """By all that is known of what it starts; a worker may bring the rest later."""
+        known = await (await self._connection.store()).definitions(spec.definition)
+        known += [own for own in self._declared() if own.name == spec.definition]
+        if known:
+            newest = max(known, key=lambda definition: definition.version)
+            value, limit = codec_for(Any).decode(bytes(spec.input)), self._connection.payload_limit
+            try:
+                self._read(named_row(newest, fresh_id(), value, Options(), None, limit))
+            except DecodeError as error:
+                raise unreadable(spec.definition, error) from error
 
     async def put(self, name: str, spec: ScheduleSpec) -> None:
         store = await self._connection.store()
@@ -189,7 +208,7 @@ class Schedules:
             ) from error
         options = Options(queue=spec.queue, attributes={"schedule": name})
         value = codec_for(Any).decode(bytes(spec.input))
-        return await NamedStarter(self._connection, spec.definition, options).start(value)
+        return await NamedStarter(self._connection, spec.definition, options, self._read).start(value)
 
     async def _store(self, name: str) -> Store:
         await self._change(name, is_text(name))  # what no store can hold is in none
@@ -211,8 +230,8 @@ def definition_name(definition: str | Any) -> str:
     return name
 
 
-def check_args(definition: str | Any, spec: ScheduleSpec) -> None:
-    """Where the code is at hand: a tick that could only be stranded is refused when it is declared."""
+def check_args(definition: Any, spec: ScheduleSpec) -> None:
+    """A tick that could only be stranded is refused when it is declared."""
     codec, names = _reader_of(definition)
     if codec is None:
         return
@@ -230,12 +249,12 @@ def check_args(definition: str | Any, spec: ScheduleSpec) -> None:
         raise InvalidArgumentError(f"the args {shown:.100} of a schedule do not fit {spec.definition}: {reason}")
 
 
-def _reader_of(definition: str | Any) -> tuple[Codec[Any] | None, Sequence[str] | None]:
-    """What reads the input of a start, and the names of its parameters; a name alone tells nothing."""
+def _reader_of(definition: Any) -> tuple[Codec[Any] | None, Sequence[str] | None]:
+    """What reads the input of a start, and the names of its parameters; of a flow without activities there is none."""
     if isinstance(definition, Workflow | Task) or (isinstance(definition, Flow) and definition.graph.entries):
         return definition.signature.codec, definition.signature.names
     if isinstance(definition, Batch):
-        items = msgspec.defstruct("Input", [("items", list[definition.annotation])])  # type: ignore[name-defined]
+        items = msgspec.defstruct("Input", [("items", list[definition.annotation])])
         return Codec(items, of=definition.name), ("items",)
     codec = getattr(getattr(definition, "__holdfast__", None), "codec", None)  # of a machine
     return (codec, None) if isinstance(codec, Codec) else (None, None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Done, Machine, Outcome, Status, step
+from holdfast import App, Context, Done, Machine, Outcome, Status, step
 from holdfast.core import crashpoints
 from holdfast.core.errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from holdfast.models.schedule import POLL_SECONDS, STARTS_A_PASS, Scheduler, make_spec
@@ -300,6 +300,58 @@ def test_the_input_of_a_flow_and_the_items_of_a_batch_are_checked_too(rig: Rig) 
         rig.app.schedule("@daily", args={"items": [1, "x"]})(resize)
     rig.app.schedule("@daily", args={"day": "x"})(flow)
     rig.app.schedule("@daily", args={"items": [1, 2]})(resize)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["the ledger knows it", "declared here alone"])
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (None, "Object missing required field `number`"),
+        ({"number": "x"}, r"report cannot be started with this, at \$.number: Expected `int`, got `str`"),
+        ({"nmber": 1}, "report has no parameter nmber; its parameters are: number, kind"),
+        ([1], "report is started by name with a mapping of its arguments"),
+    ],
+)
+async def test_by_name_too_what_the_code_at_hand_cannot_read_is_refused(
+    rig: Rig, args: Any, said: str, is_known: bool
+) -> None:
+    @rig.app.workflow(name="report")
+    async def report(ctx: Context, number: int, kind: str = "daily") -> None: ...
+
+    if is_known:
+        await rig.app.register()
+    with pytest.raises(InvalidArgumentError, match=said):
+        await rig.app.schedules.create("daily", "@daily", "report", args=args)
+    assert await rig.app.schedules.list() == []
+    await rig.app.schedules.create("daily", "@daily", "report", args={"number": 1})
+
+
+async def test_a_schedule_of_what_is_not_known_yet_or_is_newer_than_the_code_at_hand_is_not_judged(rig: Rig) -> None:
+    await rig.app.schedules.create("early", "@daily", "later", args={"anything": 1})
+
+    async with App("new", store=rig.stores.unopened()) as new:
+
+        @new.workflow(name="report", version=2)
+        async def newer(ctx: Context, number: str) -> None: ...
+
+        await new.register()
+
+    @rig.app.workflow(name="report")
+    async def older(ctx: Context, number: int) -> None: ...
+
+    await rig.app.register()
+    await rig.app.schedules.create("daily", "@daily", "report", args={"number": "two"})
+
+
+async def test_a_trigger_is_refused_where_the_code_at_hand_cannot_read_what_it_starts(rig: Rig) -> None:
+    await rig.app.schedules.create("daily", "@daily", "report", args={"number": "x"})
+
+    @rig.app.workflow(name="report")
+    async def report(ctx: Context, number: int) -> None: ...
+
+    await rig.app.register()
+    with pytest.raises(InvalidArgumentError, match=r"report cannot be started with this, at \$.number"):
+        await rig.app.schedules.trigger("daily")
 
 
 @pytest.mark.parametrize(
