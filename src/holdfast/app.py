@@ -144,23 +144,36 @@ class App(Declarations):
     ) -> tuple[Handle[Any], bool]:
         """The same, and whether its key had started it before: the command line and the HTTP API tell.
 
-        `code` is the app that may declare it, if it is not this one.
+        `code` is the app that declares it, if it is not this one.
         """
-        read = (code or self)._read_input
+        read = self._read_input if code is None else code._read_own
         starter = NamedStarter(self._connection, check_name(name), Options().updated(**options), read)
         return await starter.start_or_find({} if value is None else value)
 
-    def _read_input(self, row: NewExecution) -> None:
-        """`DecodeError` if it is of a definition that this app declares, which cannot begin with what it has.
+    def _read_input(self, row: NewExecution) -> bool:
+        """Whether it is of a definition that this app declares; `DecodeError` if that cannot begin with what it has.
 
         A batch begins with anything: an item that it cannot read fails, and the others run.
         """
         handler, functions = row.handler, self._functions
         function = functions.workflows.get(handler) or functions.tasks.get(handler) or self._flows.jobs.get(handler)
+        machine = self._machines.by_handler.get(handler)
         if function is not None:
             function.signature.decode(function.input_of(row.state))
-        elif (machine := self._machines.by_handler.get(handler)) is not None:
+        elif machine is not None:
             machine.read(row.step, row.state)
+        return function is not None or machine is not None or handler in self._batches.by_handler
+
+    def _read_own(self, row: NewExecution) -> None:
+        """The same, of what was said to be declared here."""
+        if self._read_input(row):
+            return
+        own = [str(one.version) for one in self._definitions() if one.name == row.name]
+        what = f"{row.name} in version {row.version}, which is the newest in this ledger"
+        has = f", but in version {', '.join(own)}" if own else ""
+        raise InvalidArgumentError(
+            f"the app {self.name!r} does not declare {what}{has}: name the app that does, or none to start it unchecked"
+        )
 
     def _definitions(self) -> list[Definition]:
         """What is declared here, as the ledger keeps it."""

@@ -54,6 +54,15 @@ def test_what_the_code_at_hand_cannot_read_is_not_started(desk: Desk, holdfast: 
     assert len(holdfast("list", "--queue", desk.queue, "--json").json["executions"]) == 1
 
 
+def test_an_app_that_does_not_declare_what_is_started_cannot_check_it(desk: Desk, holdfast: Call) -> None:
+    desk.register()
+    given = ("start", "pay", '{"amount": "five"}', "--queue", desk.queue)
+    refused = holdfast(*given, "--app", "tests.cli.programs.shop:app")
+    assert refused.code == 2
+    assert "does not declare pay in version 1" in refused.err
+    assert holdfast("list", "--queue", desk.queue, "--json").json["executions"] == []
+
+
 def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
     desk.register()
     given = ("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--key", desk.queue)

@@ -82,6 +82,24 @@ async def test_a_process_with_the_code_starts_nothing_by_name_that_it_could_not_
     assert (await rig.app.start_by_name(name, value, key="k")).id == far.id, "a key finds what it has started"
 
 
+async def test_an_app_that_was_named_for_its_code_must_have_the_version_that_is_started(rig: Rig) -> None:
+    old, client = rig.another_app(), rig.another_app()
+    for app, version in ((rig.app, 2), (old, 1)):
+
+        @app.workflow(name="job", version=version)
+        async def job(ctx: Context) -> None: ...
+
+        @app.batch(name="rows")
+        async def rows(item: int) -> None: ...
+
+    await rig.app.register()
+    said = "does not declare job in version 2, which is the newest in this ledger, but in version 1: name the app"
+    with pytest.raises(InvalidArgumentError, match=said):
+        await client._start_or_find("job", {}, old)
+    await client._start_or_find("job", {}, rig.app)
+    await client._start_or_find("rows", {"items": [1]}, old)
+
+
 async def test_by_name_and_by_code_the_same_key_is_the_same_execution(rig: Rig) -> None:
     @rig.app.workflow(name="pair")
     async def pair(ctx: Context, zeta: int, alpha: int) -> int:
