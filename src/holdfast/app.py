@@ -12,7 +12,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import ConfigurationError, HoldfastError, InvalidArgumentError
+from holdfast.core.errors import ConfigurationError, HoldfastError, InvalidArgumentError, NotFoundError
 from holdfast.core.identity import IdQuery, PromiseId, check_name
 from holdfast.core.status import Status
 from holdfast.declaring import Declarations
@@ -287,13 +287,29 @@ class App(Declarations):
     async def check(self, *, queues: Sequence[str] = ()) -> AsyncIterator[Checked]:
         """Would this code go on with everything in flight, or strand it? Workflows are replayed, without effects.
 
-        Name its `queues` where other programs share the ledger: what they declare is not here.
+        Name its `queues` where other programs share the ledger: what they declare is not here. `NotFoundError` of one
+        that neither the ledger nor this app knows.
         """
         if isinstance(queues, str):
             raise InvalidArgumentError(f"queues is a list of names, not {queues!r}: each letter would be one")
-        checker = Checker(await self._connection.store(), self._functions, self._machines, self._flows, self._batches)
+        store = await self._connection.store()
+        await self._check_known(store, queues)
+        checker = Checker(store, self._functions, self._machines, self._flows, self._batches)
         async for checked in checker.runs(queues):
             yield checked
+
+    async def _check_known(self, store: Store, queues: Sequence[str]) -> None:
+        """A name that nobody knows would be a check that finds nothing wrong."""
+        if set(queues) <= (known := set(self.queues())):
+            return
+        known.update(found.settings.name for found in await store.queues())
+        known.update(*(worker.queues for worker in await store.workers()))
+        for queue in queues:
+            if queue not in known and not (await store.browse(ExecutionFilter(queue=queue), 1)).items:
+                raise NotFoundError(
+                    f"neither the ledger nor the app {self.name!r} knows a queue {queue!r}; there are: "
+                    f"{', '.join(sorted(known))}"
+                )
 
     # ------------------------------------------------------------------ schedules, dead letters, queues
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import App, Await, Context, Done, Machine, MachineContext, Outcome, step
 from holdfast.cli.main import run
-from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.errors import InvalidArgumentError, NotFoundError
 from holdfast.core.status import Status
 from holdfast.models.check import Checked
 from holdfast.store.values import ExecutionFilter
@@ -211,6 +211,25 @@ async def test_what_other_programs_have_in_flight_is_left_out_by_queue(rig: Rig)
         await anext(other.check(queues="own"))
 
 
+async def test_a_queue_that_nobody_knows_is_a_mistake(rig: Rig) -> None:
+    """Not one that the app names, that has limits or a worker, or on which something is, or was."""
+
+    @rig.app.workflow(name="own", queue="own")
+    async def own(ctx: Context) -> None: ...
+
+    for queue in ("own", "once"):
+        await own.options(queue=queue).start()
+    worked = await rig.make_worker(queues=["own", "once"])
+    await worked.run_until_idle()
+    await rig.stop(worked)
+    served = await rig.make_worker(queues=["served"])
+    await rig.app.configure_queue("limited", rate=1)
+    assert [one async for one in rig.app.check(queues=["own", "once", "limited", "served"])] == []
+    await rig.stop(served)
+    with pytest.raises(NotFoundError, match="knows a queue 'served'; there are: limited, own"):
+        await anext(rig.app.check(queues=["own", "served"]))
+
+
 PROGRAM = """
 from holdfast import App, Context
 app = App("check")
@@ -250,8 +269,9 @@ async def test_the_command_exits_with_1_if_any_would_strand(
         begins = [" ".join(line.split()[:1]) for line in told.splitlines()[1:6]]
         assert begins == ["the", "journal:", "code:", "at:", "Nothing"]
     assert await asyncio.to_thread(run, ["check", f"{module}:app", "--json"]) == code
-    assert await asyncio.to_thread(run, ["check", f"{module}:app", "--queue", "others"]) == 0
     assert f'"stranded": {code}' in capsys.readouterr().out.replace('":', '": ').replace(":  ", ": ")
+    assert await asyncio.to_thread(run, ["check", f"{module}:app", "--queue", "others"]) == 3
+    assert "knows a queue 'others'; there are: default" in capsys.readouterr().err
 
 
 def test_the_command_tells_what_a_deploy_would_break_from_what_is_broken(
