@@ -228,5 +228,13 @@ async def test_queues_are_listed_with_what_waits_in_them(stores: Stores, hand: H
     assert not any(one.capped for one in stats.values())
 
 
+async def test_some_queues_after_a_name_are_listed(hand: Hand, store: Store) -> None:
+    await hand.insert(row("x", queue="b"), row("y", queue="d"))
+    for name in ("a", "c", "e"):
+        await store.configure_queue(QueueSettings(name=name, concurrency=1))
+    for after, limit, expected in (("", 2, "ab"), ("b", 2, "cd"), ("d", 2, "e"), ("e", 2, ""), ("b", None, "cde")):
+        assert [one.settings.name for one in await store.queues(after, limit)] == list(expected)
+
+
 async def test_a_ledger_without_work_has_no_queues(store: Store) -> None:
     assert await store.queues() == []

@@ -13,6 +13,7 @@ import pytest
 from tests.web.kit import Shop, client
 
 from holdfast.core.errors import StoreUnavailableError
+from holdfast.store.values import Definition
 from holdfast.web.api import ROUTES
 from holdfast.web.openapi import document, markdown
 from holdfast.web.server import build
@@ -195,6 +196,42 @@ async def test_names_are_listed_a_page_at_a_time(shop: Shop, what: str) -> None:
         assert problem(await http.get(f"{API}/{what}?limit=0"))[0] == 422
     assert [name for page in pages for name in page] == names
     assert max(map(len, pages)) <= 2
+
+
+async def test_definitions_are_listed_a_page_at_a_time_by_name_and_version(shop: Shop) -> None:
+    longest = "z" * 200
+    known = (("Ant", 10), ("Ant", 2), ("Ant.b", 1), (longest, 1), (longest, 2))
+    await (await shop.app.store()).register_definitions(
+        [Definition(kind="workflow", name=name, version=version, step="", queue="default") for name, version in known]
+    )
+    found = await listed(shop, "definitions", limit=1)
+    assert [(line["name"], line["version"]) for line in found if line["name"].startswith("Ant")] == [
+        ("Ant", 2),
+        ("Ant", 10),
+        ("Ant.b", 1),
+    ]
+    assert [line["version"] for line in found if line["name"] == longest] == [1, 2]
+
+
+async def test_workers_are_listed_a_page_at_a_time(shop: Shop) -> None:
+    store = await shop.app.store()
+    for number in range(5):
+        await store.register_worker(f"w{number}", host="h", pid=number, queues=["default"], lease_seconds=30)
+    assert [line["id"] for line in await listed(shop, "workers", limit=2)] == ["w0", "w1", "w2", "w3", "w4"]
+
+
+async def listed(shop: Shop, what: str, limit: int) -> list[dict[str, Any]]:
+    """All pages of it, of so many each."""
+    found: list[dict[str, Any]] = []
+    async with client(build(shop.app, dashboard=False)) as http:
+        query: dict[str, Any] = {"limit": limit}
+        while True:
+            answer = (await http.get(f"{API}/{what}", params=query)).json()
+            assert len(answer[what]) <= limit
+            found += answer[what]
+            if answer["cursor"] is None:
+                return found
+            query["cursor"] = answer["cursor"]
 
 
 async def test_queues_and_schedules_are_steered(shop: Shop) -> None:

@@ -306,8 +306,8 @@ class Store(FlowLedger, Watching, Protocol):
     async def change_queue(self, name: str, change: QueueChange) -> QueueSettings:
         """Change what is named and nothing else, whoever changes the rest meanwhile: the settings as they are then."""
 
-    async def queues(self) -> list[QueueStats]:
-        """Every queue with settings or live rows."""
+    async def queues(self, after: str = "", limit: int | None = None) -> list[QueueStats]:
+        """Every queue with settings or live rows, in the order of their names; or so many of those after one."""
 
     async def workers(self) -> list[WorkerInfo]: ...
 

@@ -5,7 +5,7 @@ An execution is named as people type it: see `finding`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -106,17 +106,22 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
+T = TypeVar("T")
 NamedT = TypeVar("NamedT", bound=Named)
 
 
+def page_by(key: Callable[[T], str], found: Iterable[T], after: str | None, limit: int) -> tuple[list[T], str | None]:
+    """Those whose key is after this one, in their order, and the cursor of the next page; None at the end."""
+    rest = sorted((one for one in found if after is None or key(one) > after), key=key)
+    return rest[:limit], key(rest[limit - 1]) if len(rest) > limit else None
+
+
 def page_by_name(found: Iterable[NamedT], after: str | None, limit: int) -> tuple[list[NamedT], str | None]:
-    """Those after this name, in the order of their names, and the cursor of the next page; None at the end."""
-    rest = sorted((one for one in found if after is None or one.name > after), key=lambda one: one.name)
-    return rest[:limit], rest[limit - 1].name if len(rest) > limit else None
+    return page_by(lambda one: one.name, found, after, limit)
 
 
-async def queues(store: Store) -> list[ledger_shapes.Queue]:
-    found = await store.queues()
+async def queues(store: Store, after: str = "", limit: int | None = None) -> list[ledger_shapes.Queue]:
+    found = await store.queues(after, limit)
     sample = await _sample_if(store, found)
     return [ledger_shapes.queue(stats, sample) for stats in found]
 
@@ -150,4 +155,5 @@ async def schedules(store: Store) -> list[ledger_shapes.Schedule]:
 
 
 async def definitions(store: Store) -> list[ledger_shapes.DefinitionLine]:
+    """By name and version."""
     return [ledger_shapes.definition(found) for found in await store.definitions()]

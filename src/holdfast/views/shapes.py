@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Raw, Struct
 
@@ -24,6 +24,7 @@ from holdfast.store.flows import FLOW
 from holdfast.store.values import Delivery, ExecutionView
 
 _EMPTY = Raw(b"{}")
+NextCursor: TypeAlias = Annotated[str | None, Meta(description="Continues after the last one; null at the end")]
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -106,7 +107,7 @@ class ExecutionPage(Struct, frozen=True, kw_only=True):
     """Executions, newest first."""
 
     executions: list[Summary]
-    cursor: Annotated[str | None, Meta(description="Continues after the last one; null at the end")]
+    cursor: NextCursor
 
 
 class TransitionLine(Struct, frozen=True, kw_only=True):

@@ -73,7 +73,9 @@ class NamesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A page of what is known by its name."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
-    cursor: Annotated[Text, Meta(description="Of the page before")] | None = None
+    cursor: (
+        Annotated[str, Meta(min_length=1, max_length=250, pattern=_NO_NUL, description="Of the page before")] | None
+    ) = None
 
 
 class LettersQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -171,9 +171,9 @@ class Outside(Ledger):
         self._tell(Topic.WORK)
         return QueueSettings(name=name, **row)
 
-    async def queues(self) -> list[QueueStats]:
+    async def queues(self, after: str = "", limit: int | None = None) -> list[QueueStats]:
         async with self._connections.any("look at the queues") as connection:
-            rows = await connection.fetch(self._sql["queue_stats"], QUEUE_COUNT_BOUND)
+            rows = await connection.fetch(self._sql["queue_stats"], QUEUE_COUNT_BOUND, after, limit)
         return [queue_of(row, QUEUE_COUNT_BOUND) for row in rows]
 
     async def workers(self) -> list[WorkerInfo]:

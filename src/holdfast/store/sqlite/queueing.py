@@ -50,8 +50,8 @@ def change(tx: Tx, name: str, change: QueueChange) -> QueueSettings:
     return settings
 
 
-def stats(db: sqlite3.Connection) -> list[QueueStats]:
-    """Every queue with settings or live rows."""
+def stats(db: sqlite3.Connection, after: str, limit: int | None) -> list[QueueStats]:
+    """Of the queues with settings or live rows, so many of those after a name: only these are counted."""
     settings = {
         row[0]: QueueSettings(name=row[0], paused=row[1] == 1, concurrency=row[2], rate=row[3], rate_seconds=row[4])
         for row in db.execute(SQL["queue_settings"])
@@ -60,9 +60,8 @@ def stats(db: sqlite3.Connection) -> list[QueueStats]:
     names = {*settings, *executing, *_from_one_to_the_next(db, "queue_next_pickable")}
     for held in _HELD:
         names.update(_from_one_to_the_next(db, "queue_next_held", held))
-    return [
-        _stats_of(db, settings.get(name) or QueueSettings(name=name), executing.get(name, 0)) for name in sorted(names)
-    ]
+    page = sorted(name for name in names if name > after)[:limit]
+    return [_stats_of(db, settings.get(name) or QueueSettings(name=name), executing.get(name, 0)) for name in page]
 
 
 def _stats_of(db: sqlite3.Connection, settings: QueueSettings, executing: int) -> QueueStats:

@@ -239,8 +239,8 @@ class SqliteStore(Flowing):
     async def change_queue(self, name: str, change: QueueChange) -> QueueSettings:
         return await self._write("control", lambda tx: queueing.change(tx, name, change))
 
-    async def queues(self) -> list[QueueStats]:
-        return await self._read(queueing.stats)
+    async def queues(self, after: str = "", limit: int | None = None) -> list[QueueStats]:
+        return await self._read(lambda db: queueing.stats(db, after, limit))
 
     async def workers(self) -> list[WorkerInfo]:
         now = self._clock.now_us()

@@ -6,36 +6,50 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.views import ledger_shapes, reading
+from holdfast.views import ledger_shapes, reading, shapes
+from holdfast.web.requests import NamesQuery, Nothing
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
 
 
-class Workers(Struct, frozen=True, kw_only=True):
-    """Workers that have a lease, or had one and were not cleaned up after yet."""
+class WorkerPage(Struct, frozen=True, kw_only=True):
+    """Workers that have a lease, or had one and were not cleaned up after yet, by id."""
 
     workers: list[ledger_shapes.Worker]
+    cursor: shapes.NextCursor
 
 
-class Definitions(Struct, frozen=True, kw_only=True):
-    """What can be started by name."""
+class DefinitionPage(Struct, frozen=True, kw_only=True):
+    """What can be started by name, by name and version."""
 
     definitions: list[ledger_shapes.DefinitionLine]
+    cursor: shapes.NextCursor
 
 
 async def overview(call: Call) -> ledger_shapes.Overview:
     return await reading.overview(call.store)
 
 
-async def workers(call: Call) -> Workers:
-    return Workers(workers=await reading.workers(call.store))
+async def workers(call: Call) -> WorkerPage:
+    query: NamesQuery = call.query
+    found = await reading.workers(call.store)
+    page, cursor = reading.page_by(lambda one: one.id, found, query.cursor, query.limit)
+    return WorkerPage(workers=page, cursor=cursor)
 
 
-async def definitions(call: Call) -> Definitions:
-    return Definitions(definitions=await reading.definitions(call.store))
+async def definitions(call: Call) -> DefinitionPage:
+    query: NamesQuery = call.query
+    found = await reading.definitions(call.store)
+    page, cursor = reading.page_by(_name_and_version, found, query.cursor, query.limit)
+    return DefinitionPage(definitions=page, cursor=cursor)
 
 
-def _read(path: str, name: str, summary: str, handler: Any, answer: type) -> Route:
+def _name_and_version(line: ledger_shapes.DefinitionLine) -> str:
+    """In the order of both: a name has no space, and a version at most ten digits."""
+    return f"{line.name} {line.version:010d}"
+
+
+def _read(path: str, name: str, summary: str, handler: Any, answer: type, query: type[Struct] = Nothing) -> Route:
     return Route(
         method="GET",
         path=path,
@@ -45,11 +59,12 @@ def _read(path: str, name: str, summary: str, handler: Any, answer: type) -> Rou
         summary=summary,
         handler=handler,
         answer=answer,
+        query=query,
     )
 
 
 ROUTES: Final = (
     _read("/overview", "show_overview", "The ledger at a glance, by bounded counts", overview, ledger_shapes.Overview),
-    _read("/workers", "list_workers", "Workers and their leases", workers, Workers),
-    _read("/definitions", "list_definitions", "What can be started by name", definitions, Definitions),
+    _read("/workers", "list_workers", "Workers and their leases", workers, WorkerPage, NamesQuery),
+    _read("/definitions", "list_definitions", "What can be started by name", definitions, DefinitionPage, NamesQuery),
 )

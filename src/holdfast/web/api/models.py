@@ -37,7 +37,7 @@ class LetterPage(Struct, frozen=True, kw_only=True):
     """Dead letters, newest first."""
 
     letters: list[Letter]
-    cursor: Annotated[str | None, Meta(description="Continues after the last one; null at the end")]
+    cursor: shapes.NextCursor
 
 
 class LetterDone(Struct, frozen=True, kw_only=True):

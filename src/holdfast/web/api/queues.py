@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from holdfast.models.options import check_queue
 from holdfast.store.values import QueueChange
-from holdfast.views import ledger_shapes, reading
+from holdfast.views import ledger_shapes, reading, shapes
 from holdfast.web.requests import NamesQuery, QueueRequest
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
@@ -19,13 +19,14 @@ class QueuePage(Struct, frozen=True, kw_only=True):
     """Queues that have settings or live executions, by name."""
 
     queues: list[ledger_shapes.Queue]
-    cursor: Annotated[str | None, Meta(description="Continues after the last one; null at the end")]
+    cursor: shapes.NextCursor
 
 
 async def list_queues(call: Call) -> QueuePage:
     query: NamesQuery = call.query
-    found, cursor = reading.page_by_name(await reading.queues(call.store), query.cursor, query.limit)
-    return QueuePage(queues=found, cursor=cursor)
+    found = await reading.queues(call.store, query.cursor or "", query.limit + 1)
+    page = found[: query.limit]
+    return QueuePage(queues=page, cursor=page[-1].name if len(found) > query.limit else None)
 
 
 async def change(call: Call) -> ledger_shapes.QueueLimits:

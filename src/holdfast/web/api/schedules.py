@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from holdfast.core.errors import NotFoundError
 from holdfast.views import ledger_shapes, reading, shapes
@@ -17,7 +17,7 @@ class SchedulePage(Struct, frozen=True, kw_only=True):
     """Schedules, by name."""
 
     schedules: list[ledger_shapes.Schedule]
-    cursor: Annotated[str | None, Meta(description="Continues after the last one; null at the end")]
+    cursor: shapes.NextCursor
 
 
 class Deleted(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 -- The view of queues: every queue with settings or live rows, found by going along the indexes from one name to the
--- next. Rows are counted up to `p_bound`, so that a look costs the same whatever is waiting.
+-- next; or `p_limit` of those after a name. Rows are counted up to `p_bound`, so that a look costs the same whatever is
+-- waiting.
 
 create or replace function {schema}.next_queue_1(p_after text) returns text
 language sql stable as $$
@@ -22,7 +23,7 @@ language sql stable as $$
   ) n
 $$;
 
-create or replace function {schema}.queue_stats_1(p_bound int) returns table (
+create or replace function {schema}.queue_stats_1(p_bound int, p_after text, p_limit int) returns table (
   name text, paused boolean, concurrency int, rate double precision, rate_seconds double precision,
   runnable bigint, executing bigint, oldest_eligible_at timestamptz
 ) language plpgsql stable as $$
@@ -31,8 +32,8 @@ declare
   v_priority int;
   v_oldest timestamptz;
 begin
-  name := '';
-  loop
+  name := p_after;
+  for v_number in 1 .. coalesce(p_limit, 2147483647) loop
     name := {schema}.next_queue_1(name);
     exit when name is null;
     select q.paused, q.concurrency, q.rate, q.rate_seconds into paused, concurrency, rate, rate_seconds

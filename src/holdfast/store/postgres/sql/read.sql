@@ -264,4 +264,4 @@ on conflict (topic, id) do update set expires_at = excluded.expires_at
 delete from {schema}.listeners where id = $1 or expires_at < clock_timestamp() - interval '1 hour'
 
 -- name: queue_stats
-select * from {schema}.queue_stats_1($1)
+select * from {schema}.queue_stats_1($1, $2, $3)
