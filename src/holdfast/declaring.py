@@ -15,6 +15,7 @@ from holdfast.engine.observer import Observer, Observers
 from holdfast.models.batch.definition import GRACE_SECONDS, LEASE_SECONDS, Batch, BatchRegistry
 from holdfast.models.batch.spec import CHUNK_ITEMS, WINDOW_BYTES, WINDOW_ITEMS
 from holdfast.models.batch.start import BatchStarter
+from holdfast.models.code import code_digest
 from holdfast.models.connection import Connection
 from holdfast.models.flow.flow import Flow
 from holdfast.models.flow.registry import FlowRegistry
@@ -28,6 +29,7 @@ from holdfast.models.schedule import ScheduleSettings, ScheduleSpec, check_args,
 from holdfast.models.webhook import webhook
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
+from holdfast.models.workflow.http import has_httpx
 from holdfast.models.workflow.lint import Lint
 from holdfast.models.workflow.start import FunctionStarter
 from holdfast.models.workflow.task import Effects, Executor, Task
@@ -353,8 +355,8 @@ class Declarations:
         )
 
     def _release(self) -> str:
-        """Which code this is: a digest of all that is declared so far, of its code and of the types that it reads; and
-        of what the program itself says that it is."""
+        """Which code this is: a digest of all that is declared so far, of its code and of the types that it reads; of
+        what a worker of it has at hand; and of what the program itself says that it is."""
         declared = (
             *self._functions.every(),
             *self._machines.by_handler.values(),
@@ -362,6 +364,8 @@ class Declarations:
             *self._batches.by_handler.values(),
         )
         told = sorted(f"{type(one).__name__} {one.name} {one.version} {one.digest}" for one in declared)
+        told += [f"lifespan {code_digest(generator)}" for generator in self._lifespans]
+        told += ["httpx"] if has_httpx() else []
         if self._given_release is not None:
             told.append(self._given_release)
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]

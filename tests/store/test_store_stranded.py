@@ -13,6 +13,7 @@ from holdfast.testing.stores import Stores
 
 DIVERGED = '{"type":"holdfast.core.errors.NonDeterminismError","message":"no","kind":"nondeterminism"}'
 UNREADABLE = '{"type":"holdfast.core.errors.DecodeError","message":"no","kind":"internal"}'
+LACKING = '{"type":"holdfast.core.errors.ConfigurationError","message":"no","kind":"internal"}'
 FAULT = '{"type":"RuntimeError","message":"no","kind":"internal"}'
 
 
@@ -24,7 +25,7 @@ async def retry(store: Store, digest: str) -> int:
     return (await store.retry_stranded("default", {HANDLER: digest}, 10)).retried
 
 
-@pytest.mark.parametrize("error", [DIVERGED, UNREADABLE])
+@pytest.mark.parametrize("error", [DIVERGED, UNREADABLE, LACKING])
 async def test_each_code_tries_a_stranded_run_once(store: Store, hand: Hand, error: str) -> None:
     await hand.apply(await hand.take(row("a")), by("old", error))
     assert await retry(store, "old") == 0, "it has tried"

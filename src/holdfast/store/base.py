@@ -289,7 +289,7 @@ class Store(FlowLedger, Watching, Protocol):
         """Let another release try what one stranded, once (ruling B17); `digests` are this one's, by handler.
 
         Looks at a page of `limit` stranded rows. Runnable again, as by `resume`, is what was stranded for what its code
-        did, by code of a digest that is not this one, and never by this one. Not what lost its workers.
+        did or lacked, by code of a digest that is not this one, and never by this one. Not what lost its workers.
         """
 
     async def purge(self, rule: Retention, limit: int) -> int:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import App, Context, Handle, RetryPolicy, resource
+from holdfast import App, Context, RetryPolicy, resource
 from holdfast.core.errors import DefinitionError, ExecutionStrandedError, InvalidArgumentError
+from holdfast.engine.upkeep import StrandedSweep
 from holdfast.models.workflow.task import Effects
 from tests.models.workflow.kit import Rig
 
@@ -154,7 +155,7 @@ async def test_a_call_without_its_resource_strands_before_it_begins(rig: Rig, ef
     with pytest.raises(ExecutionStrandedError, match="load asks for a Pool, but no lifespan of this app yields one"):
         await rig.result(handle)
 
-    await _mend(rig, handle)
+    await _mend(rig)
     assert await rig.result(handle) == "pool"
 
 
@@ -193,7 +194,7 @@ async def test_what_was_done_before_a_call_without_its_resource_is_not_done_agai
     with pytest.raises(ExecutionStrandedError, match="load asks for a Pool"):
         await rig.result(handle)
 
-    await _mend(rig, handle)
+    await _mend(rig)
     assert await rig.result(handle) == ["paid", "pool"]
     assert paid == [1]
 
@@ -243,7 +244,7 @@ def test_what_stands_before_the_input_is_annotated_for_type_checkers_alone() -> 
         async def bad(connection: asyncpg.Connection[Any]) -> None: ...
 
 
-async def _mend(rig: Rig, handle: Handle[Any]) -> None:
+async def _mend(rig: Rig) -> None:
     """Another worker of the app yields what was missing, and the run goes on there."""
 
     @rig.app.lifespan
@@ -251,4 +252,4 @@ async def _mend(rig: Rig, handle: Handle[Any]) -> None:
         yield Pool()
 
     await rig.stop(rig.workers[0])
-    await handle.resume()
+    await StrandedSweep(rig.stores.store, ["default"], rig.app._functions.workflows, rig.app._release()).run_once()

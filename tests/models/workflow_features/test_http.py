@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast import Context, RetryPolicy, TaskFailed
+from holdfast import Context, RetryPolicy, Status, TaskFailed
 from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.errors import ExecutionStrandedError, InvalidArgumentError
+from holdfast.engine.upkeep import StrandedSweep
 from tests.models.workflow.kit import Gate, Rig
 
 
@@ -206,7 +207,9 @@ async def test_a_worker_without_httpx_strands_the_run_and_one_with_it_goes_on(
     handle = await ask.start()
     with monkeypatch.context() as bare:
         bare.setitem(sys.modules, "httpx", None)
-        with pytest.raises(ExecutionStrandedError, match=r"pip install 'holdfast\[http\]', then resume"):
+        with pytest.raises(ExecutionStrandedError, match=r"pip install 'holdfast\[http\]'; a worker with it goes on"):
             await rig.result(handle)
-    await handle.resume()
+        await StrandedSweep(rig.stores.store, ["default"], [ask.handler], rig.app._release()).run_once()
+        assert await rig.status(handle) is Status.STRANDED
+    await StrandedSweep(rig.stores.store, ["default"], [ask.handler], rig.app._release()).run_once()
     assert await rig.result(handle) == 200

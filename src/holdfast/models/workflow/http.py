@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -134,6 +135,10 @@ def import_httpx() -> Any:
         import httpx
     except ImportError:
         raise ConfigurationError(
-            "ctx.http needs httpx, which this worker has not: pip install 'holdfast[http]', then resume"
+            "ctx.http needs httpx, which this worker has not: pip install 'holdfast[http]'; a worker with it goes on"
         ) from None
     return httpx
+
+
+def has_httpx() -> bool:
+    return find_spec("httpx") is not None

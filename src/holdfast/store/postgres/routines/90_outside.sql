@@ -172,7 +172,8 @@ begin
     -- Text has no NUL, and one in any of the errors would be an error of this call.
     cross join lateral (select replace(e.error::text, E'\\u0000', E'\\ufffd')::json) told(error)
     where e.id = any (v_page) and e.status = 'stranded'
-      and (told.error ->> 'kind' = 'nondeterminism' or told.error ->> 'type' = 'holdfast.core.errors.DecodeError')
+      and (told.error ->> 'kind' = 'nondeterminism'
+        or told.error ->> 'type' in ('holdfast.core.errors.DecodeError', 'holdfast.core.errors.ConfigurationError'))
       and exists (
         select from unnest(p_handlers, p_digests) c(handler, digest)
         where c.handler = e.handler and c.digest <> e.digest and c.digest <> all (coalesce(e.tried, '{}')))

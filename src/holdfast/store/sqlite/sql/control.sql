@@ -57,7 +57,8 @@ where id = ? and status = 'stranded';
 
 -- name: stranded_page
 select id, handler, digest, coalesce(tried, '[]'),
-  json_extract(error, '$.kind') = 'nondeterminism' or json_extract(error, '$.type') = 'holdfast.core.errors.DecodeError',
+  json_extract(error, '$.kind') = 'nondeterminism'
+    or json_extract(error, '$.type') in ('holdfast.core.errors.DecodeError', 'holdfast.core.errors.ConfigurationError'),
   iif(kind = 'message', parent_id, null)
 from executions where held = 'stranded' and queue = ? and id > ? and digest is not null order by id limit ?;
 
