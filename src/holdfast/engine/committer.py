@@ -259,11 +259,11 @@ class Committer:
                 answers.append((reply, receipt))
             elif not reply.done():  # its runner may have been cancelled
                 reply.set_result(receipt)
-        if len(answers) >= SPLIT_LEAST:
-            half = len(answers) // 2
-            self._tell_later(answers[half:], SPLIT_TURNS)
-            del answers[half:]
         if answers:
+            if len(answers) >= SPLIT_LEAST:
+                half = len(answers) // 2
+                self._tell_later(answers[half:], SPLIT_TURNS)
+                del answers[half:]
             _tell(answers)
         if flushed.woke:
             self._on_woke()
