@@ -136,10 +136,17 @@ def test_rows_by_a_list_are_looked_up_by_their_ids(ledger: sqlite3.Connection, n
     assert plan(ledger, name)[0] in (BY_ROW, BY_ROW_NOW)
 
 
-@pytest.mark.parametrize("name", ["flush_fence", "flush_fences", "flush_held", "flush_held_one"])
+@pytest.mark.parametrize("name", ["flush_fence", "flush_fences", "flush_held", "flush_held_one", "flush_step"])
 def test_a_fence_counts_what_the_row_does_not_tell_of_by_index(ledger: sqlite3.Connection, name: str) -> None:
     rows = ledger.execute("explain query plan " + SQL[name], _nothing(SQL[name])).fetchall()
     assert [row[3] for row in rows if row[3].startswith("SEARCH j")] == [UNTOLD]
+
+
+def test_a_step_finds_its_row_and_its_inbox_by_index(ledger: sqlite3.Connection) -> None:
+    rows = ledger.execute("explain query plan " + SQL["flush_step"], _nothing(SQL["flush_step"])).fetchall()
+    found = [row[3] for row in rows if row[3].startswith(("SCAN", "SEARCH"))]
+    assert found[0] == BY_ROW_NOW
+    assert set(found[1:]) == {UNTOLD, *PLANS["inbox_count"]}
 
 
 @pytest.mark.parametrize("name", IN_ORDER)

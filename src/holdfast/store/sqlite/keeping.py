@@ -44,26 +44,23 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     is_step = advance is GO_ON and segment is not None
     if not is_step and (not _is_plain(commit) or advance.status is not _EXECUTING):
         return None
-    row = claim.row
+    row, untold = claim.row, 0
+    if segment is not None and (is_step or _goes_on(advance)) and may_stay_behind(claim, segment, tx.now):
+        untold = segment.count
+        step = (row, worker, claim.epoch, claim.revision, segment.first, untold, segment.body, advance.step or "")
+        if tx.db.execute(SQL["flush_step"], step).rowcount:
+            return Receipt(True, _EXECUTING, untold=untold)
     held = tx.db.execute(SQL["flush_held_one"], (row, worker, claim.epoch, claim.revision)).fetchone()
     if held is None:
         return None
-    receipt = Receipt(True, _EXECUTING, inbox_count=held[0])
-    added, step = 0 if segment is None else segment.count, None
-    if segment is not None and (is_step or _goes_on(advance)) and may_stay_behind(claim, segment, tx.now):
-        receipt.untold, step = added, advance.step
-    else:
-        commits, events, told_step = claim.told(added, advance.step)
-        changes = (told_step, advance.state, advance.attempt, advance.digest, events, tx.now, commits)
+    if not untold:
+        commits, events, step_told = claim.told(0 if segment is None else segment.count, advance.step)
+        changes = (step_told, advance.state, advance.attempt, advance.digest, events, tx.now, commits)
         tx.db.execute(SQL["flush_keep_one"], (*changes, row))
-    if segment is None:
-        return receipt
-    written = (row, segment.first, added, segment.body)
-    if step is None:
-        tx.db.execute(SQL["flush_journal"], written)
-    else:
-        tx.db.execute(SQL["flush_journal_step"], (*written, step))
-    return receipt
+    if segment is not None:
+        written = (row, segment.first, segment.count, segment.body)
+        append_segments(tx, [(*written, advance.step) if untold and advance.step else written])
+    return Receipt(True, _EXECUTING, inbox_count=held[0], untold=untold)
 
 
 class Kept:

@@ -38,6 +38,17 @@ select (select count(*) from signals where target_id = ?1) from executions_now
 where id = ?1 and +status = 'executing' and +locked_by = ?2 and lease_epoch = ?3 and revision = ?4
   and cancel_requested = 0 and paused = 0;
 
+-- The same with nothing in its inbox, and its segment; else nothing, for a segment of no row is ignored. A step of '' is
+-- none: binding a null costs as much as all the rest.
+-- name: flush_step
+insert or ignore into journal (execution_id, first, count, body, step) values (
+  (
+    select id from executions_now
+    where id = ?1 and +status = 'executing' and +locked_by = ?2 and lease_epoch = ?3 and revision = ?4
+      and cancel_requested = 0 and paused = 0 and not exists (select 1 from signals where target_id = ?1)
+  ), ?5, ?6, ?7, nullif(?8, '')
+);
+
 -- One kept lease.
 -- name: flush_keep_one
 update executions
