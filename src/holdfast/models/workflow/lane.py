@@ -60,7 +60,8 @@ class Lane(InlineCalls):
             if step is not None:  # as `_commit` does
                 self._is_committing = True
                 try:
-                    receipt = await commit(claim, self._arrival(call), step)
+                    is_shown = call.function_name == self._step_shown
+                    receipt = await commit(claim, GO_ON if is_shown else self._arrival(call), step)
                     if is_uneventful(receipt):
                         self._set_time(receipt.at_us)
                     elif not await self._after(receipt):
@@ -130,9 +131,7 @@ class Lane(InlineCalls):
         )
 
     def _arrival(self, call: OpenCall) -> AdvanceExecution:
-        """What becomes of the row in a commit with which the run comes to this call."""
-        if call.function_name == self._step_shown:
-            return GO_ON
+        """What becomes of the row in a commit with which the run comes to a call of another task."""
         self._step_shown = call.function_name
         return call.callee.arrival  # type: ignore[no-any-return,union-attr]  # a task's
 
