@@ -61,6 +61,15 @@ async def test_a_single_commit_does_not_wait_for_company(desk: Desk) -> None:
     await future
 
 
+async def test_nor_for_a_claim_that_can_commit_no_more(desk: Desk) -> None:
+    """Its task may have turns of the loop to go, but its row is released."""
+    claim, released = await desk.claims(2)
+    desk.active.let_go(released)
+    future = desk.committer.commit(claim, (done(),))
+    assert future.done() == desk.store.commits_inline
+    assert (await future).applied
+
+
 class Holding:
     """Flushes that are entered in turn and leave when they are told to."""
 
