@@ -222,7 +222,7 @@ class Writer:
         """For whoever has the gate and the lock. `waited` is how long the latter took."""
         file = self._file
         file.require_same()
-        db = self._db or self.db
+        db = self._db or self.db  # which opens it again after a fork
         lags = may_lag is not None and may_lag(db)
         try:
             if lags:
