@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import ConfigurationError, StoreError, StoreUnavailableError
+from holdfast.store.base import WouldStall
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite import connection as connection_module
 from holdfast.store.sqlite import lock as lock_module
@@ -180,6 +181,30 @@ async def test_a_writer_that_never_ends_is_worth_another_try(impatient: SqliteSt
     with pytest.raises(StoreUnavailableError):
         await impatient.insert([row("b")])
     other.release()
+    other.close()
+
+
+def test_a_lock_that_was_given_up_is_opened_when_it_is_next_wanted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a wait in vain, or a fork. Else its owner would write beside the queue from then on."""
+    other, lock = WriterLock(path, timeout_seconds=0.01), WriterLock(path, timeout_seconds=0.01)
+    other.acquire()
+    with pytest.raises(StoreUnavailableError):
+        lock.acquire()
+    other.release()
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(ConfigurationError, match="Too many open files"):
+            lock.acquire()
+    for _ in range(2):
+        lock.acquire()
+        with pytest.raises(WouldStall):
+            other.acquire(0.01)
+        lock.leave_to_parent()
+    lock.close()
     other.close()
 
 

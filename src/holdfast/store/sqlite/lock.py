@@ -45,7 +45,8 @@ class WriterLock:
         self._file = path
         self._path = Path(f"{os.path.realpath(path)}-lock")  # one for all names of the file
         self._timeout_seconds = timeout_seconds
-        self._fd: int | None = self._open()
+        self._is_closed = False
+        self._fd: int | None = self._open()  # None: to be opened when it is next wanted
 
     def _open(self) -> int:
         try:
@@ -69,8 +70,10 @@ class WriterLock:
     def acquire(self, at_most_seconds: float | None = None) -> float:
         """How many seconds that took because another held it: at most as many as it was made with, or as given, until
         `WouldStall`."""
-        if _flock is None or self._fd is None:
+        if _flock is None or self._is_closed:
             return 0.0
+        if self._fd is None:
+            self._fd = self._open()
         try:
             _flock(self._fd, _TAKE_NOW)
         except BlockingIOError:
@@ -89,6 +92,11 @@ class WriterLock:
             _flock(self._fd, _LET_GO)
 
     def close(self) -> None:
+        self._is_closed = True
+        self.leave_to_parent()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: a lock that a dead parent held would be held on by this copy of its descriptor."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -102,7 +110,6 @@ class WriterLock:
         # The waiter keeps the old lock, and drops it when its turn comes; this store goes on with a fresh one.
         os.close(fd)
         self._fd = None
-        self._fd = self._open()
         if at_most_seconds is not None:
             raise WouldStall(f"another process writes to {self._file}")
         raise StoreUnavailableError(

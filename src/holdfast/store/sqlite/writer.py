@@ -157,7 +157,7 @@ class Writer:
         self._gate.release()
 
     def leave_to_parent(self) -> None:
-        self._lock.close()  # a lock that a dead parent held would be held on by this copy of its descriptor
+        self._lock.leave_to_parent()
         self._gate.release()
 
     def _close_connection(self) -> None:
