@@ -73,6 +73,18 @@ async def test_the_grants_of_a_worker_are_enough_to_work(url: str) -> None:
     await store.close()
 
 
+async def test_a_grant_that_was_forgotten_is_told(url: str) -> None:
+    owner = await asyncpg.connect(url.format("ledger_owner"))
+    await owner.execute("revoke all on holdfast.executions_now, holdfast.journal from ledger_worker")
+    await owner.close()
+    store = PostgresStore(url.format("ledger_worker"))
+    await store.open()
+    found = await rights(store)
+    assert found.level is Level.WARN
+    assert "executions_now, journal" in found.found
+    await store.close()
+
+
 async def test_a_viewer_sees_all_and_changes_nothing(url: str) -> None:
     store = PostgresStore(url.format("ledger_viewer"))
     await store.open()

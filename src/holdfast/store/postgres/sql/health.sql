@@ -30,6 +30,8 @@ where c.relnamespace = $1::regnamespace and (
   c.relkind = 'r' and c.relname <> 'schema_version' and not (
     has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'insert')
     and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete'))
+  or c.relname = 'executions_now' and not (
+    has_table_privilege(c.oid, 'select') and has_table_privilege(c.oid, 'update'))
   or c.relname = 'executions_id_seq' and not has_sequence_privilege(c.oid, 'usage'))
 
 -- By how many seconds the last end, or the last start, is ahead of the clock.
