@@ -99,6 +99,30 @@ async def test_a_step_ends_what_failed_before_it(stores: Stores, hand: Hand, riv
     assert (view.crashes, view.attempt, view.step) == (0, 0, "on")
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["heard", "reply lost"])
+async def test_a_step_ends_what_a_heartbeat_has_kept(
+    stores: Stores, hand: Hand, rival: Hand, store: Store, is_lost: bool
+) -> None:
+    """A heartbeat says again which attempt the claim began with; a step that goes on from there is of none."""
+    await walked(hand)
+    await expire(stores, rival)
+    await store.reap(10, max_crashes=10)
+    taken = await rival.take()
+    await rival.apply(taken, *step(3 * EVENTS, "on"))
+    before = copy.deepcopy(taken)
+    beat = AdvanceExecution(status=Status.EXECUTING, attempt=taken.attempt, progress=False, beats="{}")
+    await rival.apply(taken, beat)
+    assert (await hand.view("a")).attempt == 1
+    if is_lost:
+        (again,) = await store.reclaim(rival.name, [before])
+        assert again is not None
+        taken = before
+        taken.renewed_as(again)
+    await rival.apply(taken, *step(4 * EVENTS, "further"))
+    view = await hand.view("a")
+    assert (view.attempt, view.step) == (0, "further")
+
+
 ENDS: dict[str, tuple[Effect, ...]] = {
     "done": (done("7"),),
     "fail": (fail(),),

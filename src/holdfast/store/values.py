@@ -183,15 +183,14 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
     attributes: str | None = None
     # A store may leave the row alone at a commit that adds to the journal, and changes at most the step.
     untold: Untold | None = None
-    told_at_us: int = 0  # when the row was last written with progress under this claim
+    told_at_us: int = 0  # when the row was last written, if that was under this claim and with progress
 
     def went_on(self, advance: AdvanceExecution, receipt: Receipt) -> None:
         """A commit was applied."""
         self.revision += 1
         if not receipt.untold:
             self.untold = None
-            if advance.progress:
-                self.told_at_us = receipt.at_us
+            self.told_at_us = receipt.at_us if advance.progress else 0
         elif (untold := self.untold) is None:
             self.untold = Untold(1, receipt.untold, advance.step)
         else:
@@ -208,7 +207,7 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
 
     def renewed_as(self, held: ExecutionClaim) -> None:
         """It was leased anew, one epoch later; the row tells everything then."""
-        self.epoch, self.revision, self.untold = held.epoch, held.revision, None
+        self.epoch, self.revision, self.untold, self.told_at_us = held.epoch, held.revision, None, 0
 
 
 class Picked(Struct, frozen=True):
