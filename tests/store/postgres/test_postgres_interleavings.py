@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 from tests.store.postgres.conftest import Connect, Connection
 from tests.store.postgres.held import deliver_in, flush_in, pick_in, until_it_waits, while_held
@@ -136,6 +137,16 @@ async def test_a_step_that_could_not_be_written_is_of_unknown_fate_for_all_of_it
             await hand.flush(Commit(first, step(EVENTS)), Commit(second, step(EVENTS)))
     held = await ledger.reclaim(hand.name, [first, second])
     assert [found.revision for found in held if found is not None] == [1, 2]
+
+
+async def test_a_flush_of_which_nothing_is_written_says_why(ledger: PostgresStore, hand: Hand) -> None:
+    """Of unknown fate it would be sent again as it is, for ever; so it is sent one by one, and the others go on."""
+    first, second = await walkers(hand, "a", "b")
+    await hand.flush(Commit(first, step(EVENTS)), Commit(second, step(EVENTS)))
+    for claim in (first, second):
+        await ledger.pause(claim.promise, True)
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await hand.flush(Commit(first, step(EVENTS)), Commit(second, step(2 * EVENTS)))
 
 
 # ---------------------------------------------------------------------- barriers (section 11)

@@ -179,6 +179,8 @@ class Work(Ledger):
             self._tell_of(call, flushed)
         woke = flushed.woke
         steps, refused = leaving.read(answer)
+        if len(refused) == len(commits):  # nothing is written: an error is what it says
+            return await self._flush_rows(worker, commits)
         if refused:
             written = await self._flush_refused(worker, [leaving.steps[at] for at in refused])
             woke = woke or written.woke
