@@ -41,6 +41,7 @@ _key = st.sampled_from([None, "k1", "k1", "k2"])
 _unique = st.sampled_from([None, None, None, b"u1", b"u2"])
 _seconds = st.sampled_from([0.0, 0.0, 1.0, 5.0])
 _deadline = st.sampled_from([None, 1.0, 5.0])
+_is_behind = st.sampled_from([False] * 7 + [True])
 
 _spec = st.builds(
     Spec,
@@ -72,8 +73,10 @@ _outcome = st.builds(
     signal_name=_name,
     signal_dedup=_dedup,
     records=st.booleans(),
-    is_behind=st.sampled_from([False, False, False, False, False, False, False, True]),
+    is_behind=_is_behind,
 )
+# With nothing beside it, a step may leave its row behind.
+_walk = st.builds(Outcome, kind=st.sampled_from(["step"] * 7 + ["beat"]), is_behind=_is_behind)
 
 # How often each happens. "nothing" comes first: what a failing history can do without becomes nothing.
 _WEIGHTS = {
@@ -81,6 +84,7 @@ _WEIGHTS = {
     "start": 10,
     "pick": 24,
     "flush": 30,
+    "walk": 10,
     "deliver": 10,
     "time_passes": 6,
     "fire_timers": 5,
@@ -179,15 +183,20 @@ class History:
     def _flush(self) -> None:
         commits = []
         for number in self._claims(5):
-            # With nothing beside it, a step may leave its row behind (SQLite); it takes several of a claim in a row.
-            is_alone = self._draw(st.sampled_from([False, False, True]))
-            outcome = Outcome(kind="step") if is_alone else self._draw(_outcome)
+            outcome = self._draw(_outcome)
             # A barrier of what cleans up is nobody's case: machines do not, and workflows have no barriers.
             if outcome.kind == "children" and self._world.cleans_up(number):
                 outcome = msgspec.structs.replace(outcome, kind="call")
             commits.append((number, outcome))
         if commits:
             self._play(ops.Flush(tuple(commits)))
+
+    def _walk(self) -> None:
+        """Several steps of the same runs, alone and beside others: after the first of a claim its row may be behind."""
+        self._pick()
+        claims = self._claims(5)
+        for _ in range(self._draw(st.integers(2, 5)) if claims else 0):
+            self._play(ops.Flush(tuple((number, self._draw(_walk)) for number in claims)))
 
     def _deliver(self) -> None:
         if numbers := self._executions(3):

@@ -240,8 +240,8 @@ class Model:
         if outcome.consumes:
             gone = {sent[0] for sent in claim.inbox}
             row.inbox = [sent for sent in row.inbox if sent[0] not in gone]
-        if outcome.kind == "replay":
-            row.attempt = claim.attempt + 1
+        if outcome.kind in ("replay", "beat"):
+            row.attempt = claim.attempt + (outcome.kind == "replay")
         else:
             row.attempt, row.crashes = 0, 0
             row.awaits = outcome.names if outcome.kind in ("await", "call", "sleep") else None
@@ -262,6 +262,7 @@ class Model:
             "replay": Status.RUNNABLE,
             "keep": Status.RUNNABLE if row.paused else Status.EXECUTING,
             "step": Status.RUNNABLE if row.paused else Status.EXECUTING,
+            "beat": Status.EXECUTING,
             "await": Status.AWAITING_SIGNAL,
             "children": Status.AWAITING_CHILDREN,
             "call": Status.AWAITING_PROMISE,

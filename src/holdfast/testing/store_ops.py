@@ -70,8 +70,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
     is_behind: bool = False  # of a holder that does not know the row's last commit
 
 
-# "children" are in a barrier, as a machine's; those of a "call" report, as a workflow's. A "step" adds to its journal.
-OUTCOMES = ("next", "keep", "step", "replay", "await", "children", "call", "sleep", "done", "fail", "cancel", "strand")
+# "children" are in a barrier, as a machine's; those of a "call" report, as a workflow's. A "step" adds to its journal,
+# a "beat" is of the attempt that is under way.
+OUTCOMES = (
+    *("next", "keep", "step", "beat", "replay", "await", "children", "call", "sleep"),
+    *("done", "fail", "cancel", "strand"),
+)
 
 
 def step_of(number: int, revision: int) -> str | None:

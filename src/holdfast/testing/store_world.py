@@ -239,6 +239,8 @@ def _advance(claim: ExecutionClaim, outcome: Outcome, number: int) -> AdvanceExe
             return AdvanceExecution(status=Status.EXECUTING, step=step, state=state)
         case "step":
             return AdvanceExecution(status=Status.EXECUTING, step=ops.step_of(number, claim.revision))
+        case "beat":
+            return AdvanceExecution(status=Status.EXECUTING, attempt=claim.attempt, progress=False, beats=state)
         case "replay":
             return AdvanceExecution(
                 status=Status.RUNNABLE, attempt=claim.attempt + 1, delay=outcome.delay, progress=False
