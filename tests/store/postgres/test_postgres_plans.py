@@ -350,6 +350,47 @@ async def test_a_step_of_a_journal_costs_the_same_however_long_it_is(watched: Wa
 
 
 @pytest.mark.parametrize("analysed", [False, True], ids=["no-statistics", "analysed"])
+@pytest.mark.parametrize("count", [1, BATCH])
+async def test_steps_that_leave_their_rows_alone_are_by_id_and_so_is_who_takes_these(
+    watched: Watched, count: int, analysed: bool
+) -> None:
+    """Whatever is held by others, and whatever the tables held when the plans were made."""
+    await watched.store.insert([row(f"{n}") for n in range(2 * count)])
+    claims = await watched.pick(2 * count)
+    await watched.commit(steps(claims, 0))
+    await leave_and_take(watched, claims[:count])
+    await crowd(watched, analysed)
+    schema = watched.store._schema
+    await watched.connection.execute(
+        f"insert into {schema}.journal select e.id, 3 * g, 3, '[]' "
+        f"from {schema}.executions e cross join generate_series(0, 3) g where e.input_hash = ''"
+    )
+    if analysed:
+        await watched.connection.execute(f"vacuum analyze {schema}.journal")
+    await leave_and_take(watched, claims[count:])
+
+
+async def leave_and_take(watched: Watched, claims: list[ExecutionClaim]) -> None:
+    ids, epochs = [claim.row for claim in claims], [claim.epoch for claim in claims]
+    for number in (1, 2):
+        segment = (number, 3 * number, 3, '{"events":[]}', "on")
+        if len(claims) == 1:
+            await watched.call("leave_one", "w1", ids[0], epochs[0], *segment)
+        else:
+            await watched.call("leave", "w1", ids, epochs, *([value] * len(claims) for value in segment))
+        assert watched.indexes() == {"executions_pkey"}
+        assert watched.widest() == len(claims)
+        assert watched.widest("journal") <= len(claims)
+    (again, *_) = await watched.call("reclaim", "w1", ids, epochs)
+    assert again["revision"] == 3
+    assert watched.widest() <= 2 * len(claims), "what this worker holds"
+    assert watched.widest("journal") <= 2 * len(claims)
+    await watched.call("release", "w1", ids, [epoch + 1 for epoch in epochs])
+    assert watched.widest() <= 2 * len(claims), "what this worker holds"
+    assert watched.indexes("journal") == {"journal_pkey"}
+
+
+@pytest.mark.parametrize("analysed", [False, True], ids=["no-statistics", "analysed"])
 async def test_a_journal_is_one_indexed_read(watched: Watched, analysed: bool) -> None:
     await watched.store.insert([row(f"{n}") for n in range(BATCH)])
     await watched.pick(BATCH)

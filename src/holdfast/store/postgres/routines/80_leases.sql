@@ -8,7 +8,7 @@ language plpgsql as $$
 begin
   update {schema}.executions e set revision = n.revision, journal_length = n.journal_length, step = n.step
     from {schema}.executions_now n
-    where e.id = any (p_ids) and n.id = e.id and n.status = 'executing' and n.revision <> e.revision;
+    where e.id = any (p_ids) and n.id = e.id and n.revision <> e.revision;
 end $$;
 
 create or replace function {schema}.reclaim_1(p_worker text, p_ids bigint[], p_epochs bigint[])
