@@ -139,6 +139,26 @@ async def test_a_step_that_could_not_be_written_is_of_unknown_fate_for_all_of_it
     assert [found.revision for found in held if found is not None] == [1, 2]
 
 
+async def test_user_code_that_a_step_under_way_has_fenced_takes_no_effect(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """A step only locks its row: the fence before user code, which waited for that, has not seen it."""
+    (claim,) = await walkers(hand, "a")
+    segment = step(EVENTS)[1]
+    fence = (hand.name, claim.row, claim.epoch, claim.revision)
+    await held.fetchrow(ledger._sql["leave_one"], *fence, segment.first, segment.count, segment.body, None)
+
+    async def pay(connection: Connection) -> None:
+        await connection.execute(f"create table {ledger._schema}.paid ()")
+
+    observer = await connect()
+    receipt = await while_held(observer, held, ledger.transact(hand.name, claim, pay, lambda _: [keep("paid")]))
+    assert not receipt.applied
+    assert await observer.fetchval("select to_regclass($1)", f"{ledger._schema}.paid") is None
+    view = await hand.view("a")
+    assert (view.revision, view.journal_length, view.step) == (2, 2 * EVENTS, "on")
+
+
 async def test_a_flush_of_which_nothing_is_written_says_why(ledger: PostgresStore, hand: Hand) -> None:
     """Of unknown fate it would be sent again as it is, for ever; so it is sent one by one, and the others go on."""
     first, second = await walkers(hand, "a", "b")

@@ -28,6 +28,10 @@ class _WorkFailed(Exception):  # noqa: N818
         self.error = error
 
 
+class _Fenced(Exception):  # noqa: N818
+    """The claim is not this worker's: nothing of its transaction is to stay."""
+
+
 class Transacting(Work):
     _apart: Connections | None = None  # user code may take its time: it must not use up the connections of others
 
@@ -44,7 +48,7 @@ class Transacting(Work):
             async with self._apart.any("run a transaction") as connection:
                 assert isinstance(connection, DriverConnection), "as every connection of a store's"
                 try:
-                    done = await self._transact(connection, worker, claim, work, effects_of)
+                    call, flushed = await self._transact(connection, worker, claim, work, effects_of)
                 except _WorkFailed:
                     if connection.codecs:  # the next one to use it would be surprised
                         self._apart.cut(connection)
@@ -59,10 +63,9 @@ class Transacting(Work):
                     ) from error
         except _WorkFailed as failed:
             raise failed.error from None
-        if done is None:
+        except _Fenced:
             return Receipt(False)
         reach("flush.after")
-        call, flushed = done
         (receipt,) = flushed.receipts
         receipt.at_us = flushed.at_us
         self._tell_of(call, flushed)
@@ -75,13 +78,13 @@ class Transacting(Work):
         claim: ExecutionClaim,
         work: Callable[[Any], Awaitable[Any]],
         effects_of: Callable[[Any], Sequence[Effect]],
-    ) -> tuple[Call, Flushed] | None:
+    ) -> tuple[Call, Flushed]:
         # Said here, because code that had the connection before may have reset the session (connections.py).
         async with connection.transaction(isolation="read_committed"):
             # The fence comes first, and its lock is kept: nobody can take the row over while user code runs.
             fence = (claim.row, worker, claim.epoch, claim.revision)
             if await connection.fetchval(self._sql["transact_fence"], *fence) is None:
-                return None
+                raise _Fenced
             try:
                 await connection.execute(self._sql["transact_lend"])
                 effects = tuple(effects_of(await work(connection)))
@@ -93,6 +96,8 @@ class Transacting(Work):
             commits = [Commit(claim, effects)]
             call = build_call(commits)
             flushed = await self._flush_call(connection, worker, call)
+            if not flushed.receipts[0].applied:  # a step was under way: it only locks its row, and the fence missed it
+                raise _Fenced
             if has_batch_effects(commits):
                 await apply_batch_effects(connection, self._sql, commits, flushed.receipts)
             reach("flush.before")
