@@ -9,13 +9,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 import pytest_asyncio
+from tests.store.test_store_steps import EVENTS, step
 
 from holdfast.core.errors import ConfigurationError
 from holdfast.core.status import Status
 from holdfast.store.health import Check, Level
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.values import Definition, ExecutionFilter, NewSignal, QueueSettings, Topic
-from holdfast.testing.hand import Hand, done, park, row
+from holdfast.testing.hand import Hand, done, keep, park, row
 from holdfast.testing.postgres import PostgresServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "postgresql.md"
@@ -57,6 +58,9 @@ async def rights(store: PostgresStore) -> Check:
     return found
 
 
+async def nothing(connection: object) -> None: ...
+
+
 async def test_the_grants_of_a_worker_are_enough_to_work(url: str) -> None:
     store = PostgresStore(url.format("ledger_worker"))
     await store.open()
@@ -64,6 +68,10 @@ async def test_the_grants_of_a_worker_are_enough_to_work(url: str) -> None:
     await ear.arm(Topic.WORK)
     hand = await Hand(store, lease_seconds=3600).start()
     claim = await hand.take(row("a", partition_key="k", unique_key=b"u", unique_scope=("runnable",)))
+    for number in range(2):
+        await hand.apply(claim, *step(number * EVENTS))
+    receipt = await store.transact(hand.name, claim, nothing, lambda _: [keep("paid")])
+    claim.went_on(keep("paid"), receipt)
     await hand.apply(claim, park("go"))
     await store.deliver([NewSignal(claim.promise, "go", "1")])
     await hand.apply(await hand.take(), done())
