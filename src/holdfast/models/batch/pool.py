@@ -185,7 +185,8 @@ class Pool:
             self._flights.discard(flight)
 
     async def _item(self, flight: Flight, run: ChunkRun, place: int) -> None:
-        call = ItemCall(run, place, flight, self._loop)
+        promise = f"{run.run_text}.{run.first + place}"
+        call = ItemCall(run.run_text, promise, run.attempt(place), _flight=flight)
         CURRENT_CALL.set(call)
         try:
             item = run.values[place]
@@ -276,19 +277,10 @@ class Pool:
             flight.task.cancel()
 
 
-class ItemCall(Current):
+class ItemCall(Current, kw_only=True):
     """`holdfast.current()` in an item: its key is the run's id and its seq, in every attempt."""
 
-    def __init__(self, run: ChunkRun, place: int, flight: Flight, loop: asyncio.AbstractEventLoop) -> None:
-        # Not the constructor of `Current`, which costs as much as the rest of an item.
-        self.execution = run.run_text
-        self.promise = f"{run.run_text}.{run.first + place}"
-        self.attempt = run.attempt(place)
-        self._last_beat = None
-        self._loop = loop
-        self._scope = None
-        self._heartbeat_seconds = None
-        self._flight = flight
+    _flight: Flight
 
     @property
     def seq(self) -> int:

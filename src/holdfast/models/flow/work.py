@@ -51,11 +51,7 @@ def current_of(claim: ExecutionClaim, job: str) -> Current:
     """What user code may know of its attempt; the id of a message begins with that of its `job`."""
     promise = claim.promise
     one, two, three, four = _PATH.unpack_from(promise, len(promise) - GUID_PATH_BYTES)
-    return Current(job, f"{job}.{one}.{two}.{three}.{four}", claim.attempt + 1, None, _ignore_beat)
-
-
-def _ignore_beat(promise: str, text: str) -> None:
-    """A heartbeat moves the attempt's own deadline; its progress is not kept."""
+    return Current(job, f"{job}.{one}.{two}.{three}.{four}", claim.attempt + 1)
 
 
 async def run_once(task: Task[..., Any], text: str, call: Current, engine: Engine) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from holdfast.core.codec import annotation_of, codec_for
 from holdfast.core.errors import CallNotAllowedError
@@ -24,31 +24,22 @@ T = TypeVar("T")
 Facts: TypeAlias = tuple[str, str, int, str | None]
 
 
-class Current:
+def _ignore(promise: str, text: str) -> None:
+    pass
+
+
+class Current(Struct, eq=False):
     """One attempt of one call: `attempt` counts from 1, `execution` is the id of who called, or of the task's own."""
 
-    __slots__ = (
-        *("_heartbeat_seconds", "_last_beat", "_loop", "_on_beat", "_scope"),
-        *("attempt", "execution", "promise"),
-    )
-
-    def __init__(
-        self,
-        execution: str,
-        promise: str,
-        attempt: int,
-        last_beat: str | None,
-        on_beat: Callable[[str, str], None],
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        self.execution = execution  # the text id of the execution that called, or of the task's own
-        self.promise = promise
-        self.attempt = attempt  # from 1
-        self._last_beat = last_beat
-        self._on_beat = on_beat
-        self._loop = loop or asyncio.get_running_loop()
-        self._scope: asyncio.Timeout | None = None
-        self._heartbeat_seconds: float | None = None
+    execution: str
+    promise: str
+    attempt: int
+    _last_beat: str | None = None
+    _on_beat: Callable[[str, str], None] = _ignore  # progress that is kept
+    # None in a process of its own, where nothing asks for it.
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio._get_running_loop)  # type: ignore[assignment]
+    _scope: asyncio.Timeout | None = None
+    _heartbeat_seconds: float | None = None
 
     @property
     def idempotency_key(self) -> str:
@@ -121,11 +112,6 @@ class Current:
 
 class CurrentElsewhere(Current):
     """The same in a process of the worker's pool; heartbeats are told to the worker."""
-
-    __slots__ = ()
-
-    def __init__(self, facts: Facts) -> None:
-        self.execution, self.promise, self.attempt, self._last_beat = facts
 
     def hear(self, text: str | None) -> None:
         if text is not None:

@@ -199,6 +199,6 @@ def call_by_name(facts: Facts, module: str, qualname: str, text: str) -> str:
     for part in qualname.split("."):
         found = getattr(found, part)
     task: Task[..., Any] = found
-    CURRENT_CALL.set(CurrentElsewhere(facts))  # each call of a process sets its own
+    CURRENT_CALL.set(CurrentElsewhere(*facts))  # each call of a process sets its own
     value = contain(task.call, *task.signature.decode(text))
     return task.signature.result.encode(value, max_bytes=task.payload_limit)

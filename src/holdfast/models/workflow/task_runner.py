@@ -178,13 +178,7 @@ class _TaskRun:
 
     def _current(self) -> Current:
         promise = id_text(self._claim.promise)
-        return Current(
-            execution=promise,
-            promise=promise,
-            attempt=self._attempt_number,
-            last_beat=self._claim.beats,
-            on_beat=self._on_beat,
-        )
+        return Current(promise, promise, self._attempt_number, self._claim.beats, self._on_beat)
 
     def _failed(self, error: BaseException) -> AdvanceExecution:
         task, claim, engine = self._task, self._claim, self._engine
