@@ -61,7 +61,7 @@ class InlineCalls(RunLedger):
             return not self._is_over
         if session.awaits_cancel():
             return True
-        self._in_place = self._task
+        self._in_place = asyncio.current_task()
         try:
             outcome = await self._attempt(call)
         finally:
@@ -219,11 +219,11 @@ class InlineCalls(RunLedger):
             raise error
         asyncio_task = asyncio.current_task()
         assert asyncio_task is not None
-        is_interrupted = self._is_interrupted and asyncio_task is self._in_place
-        if asyncio_task.cancelling() > is_interrupted:
+        is_in_place = asyncio_task not in self._in_flight
+        if asyncio_task.cancelling() > (self._is_interrupted and is_in_place):
             if isinstance(error, asyncio.CancelledError):
                 raise error
-            if asyncio_task is self._in_place and not self._engine.may_keep(self._claim, 0, self._engine.now()):
+            if is_in_place and not self._engine.may_keep(self._claim, 0, self._engine.now()):
                 # The worker leaves, and the task made an error of its own of that: not recorded either.
                 raise asyncio.CancelledError from error
         return error

@@ -13,6 +13,7 @@ result before the journal does. Everything that it may do then but call the next
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
@@ -142,8 +143,7 @@ class Lane(InlineCalls):
         task: Task[..., Any] = call.callee  # type: ignore[assignment]
         arguments, call.arguments = call.arguments, None
         context = copy_context()
-        context.run(_set_current, Current(self._id, self._id + call.promise_id, 1, None, self._on_beat, self._loop))
-        self._in_place = self._task
+        context.run(_set_current, Current(self._id, self._id + call.promise_id, 1, None, self._on_beat))
         try:
             running: Coroutine[Any, Any, Any] = task.call(*arguments)
             try:
@@ -153,13 +153,11 @@ class Lane(InlineCalls):
             return InContext(context, running, awaited)
         except BaseException as error:
             return self._caught(error)
-        finally:
-            self._in_place = None
 
     async def _attempt_on(self, call: OpenCall, running: InContext) -> tuple[bytes, Any] | BaseException:
         """The rest of an attempt that waits for something."""
         task: Task[..., Any] = call.callee  # type: ignore[assignment]
-        self._in_place = self._task
+        self._in_place = asyncio.current_task()
         try:
             return task.signature.result.write(await running, max_bytes=task.payload_limit)
         except BaseException as error:

@@ -7,7 +7,6 @@ inline call without starting anything shares the next commit.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -49,12 +48,11 @@ class Run(Lane):
 
     async def go(self) -> None:
         claim, engine = self._claim, self._engine
-        self._task = asyncio.current_task()  # type: ignore[assignment]  # a claim always has a task of its own
-        self._loop = self._task.get_loop()
         engine.watch(claim, self._on_stir)
         try:
             self._losses = engine.store.losses
-            warm = self._runner.warm.take(claim.promise, (claim.revision, self._losses))
+            mark = claim.revision, self._losses
+            warm = self._runner.warm.take(claim.promise, mark) if claim.journal_length else None
             if warm is not None:
                 self._session = warm
                 warm.outside = None

@@ -50,13 +50,11 @@ class RunLedger:
     __slots__ = (
         *("_beats", "_claim", "_definition", "_engine", "_extra_effects", "_finished", "_has_new_beats", "_id"),
         *("_in_flight", "_in_place", "_ingested", "_is_committing", "_is_interrupted", "_is_over", "_is_stirred"),
-        *("_loop", "_losses", "_runner", "_seen", "_session", "_step_shown", "_stirring", "_task", "_time_base"),
+        *("_losses", "_runner", "_seen", "_session", "_step_shown", "_stirring", "_time_base"),
         *("_time_us", "_told_to_end", "_turns"),
     )
 
-    _losses: int  # set by `go`, as are these four
-    _loop: asyncio.AbstractEventLoop
-    _task: asyncio.Task[Any]
+    _losses: int  # set by `go`, as are these two
     _time_us: int
     _time_base: float
 
@@ -76,7 +74,7 @@ class RunLedger:
         self._has_new_beats = False
         self._is_stirred = False  # something came into the inbox, or a cancel
         self._stirring: asyncio.Future[None] | None = None  # what waits for that
-        self._in_place: asyncio.Task[Any] | None = None
+        self._in_place: asyncio.Task[Any] | None = None  # its own, while a call in place waits for something
         self._is_interrupted = False
         self._is_over = False
         self._is_committing = False  # a claim has one commit at a time: heartbeats commit beside the body
