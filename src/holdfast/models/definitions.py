@@ -170,11 +170,12 @@ def _input(definition: Definition, value: Any, limit: int) -> str:
         raise InvalidArgumentError(f'{definition.name} is a batch: start it by name with {{"items": [...]}}')
     given = {name: value[name] for name in definition.parameters if name in value}
     whole = Codec[Any](Any, of=definition.name)
-    whole.encode(
-        given, max_bytes=limit
-    )  # so that the limit is the whole's, and what is refused has its parameter's name
-    parts = [b"%b:%b" % (codec.write_sure(name), codec.write_sure(part)) for name, part in given.items()]
-    return "{" + b",".join(parts).decode() + "}"
+    whole.encode(given, max_bytes=limit)  # the limit is the whole's, and what is refused has its parameter's name
+
+    def text(part: Any) -> str:
+        return codec.write_sure(part, max_bytes=None).decode()
+
+    return "{" + ",".join(f"{text(name)}:{text(part)}" for name, part in given.items()) + "}"
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from holdfast import App, Collision, Context, Done, Machine, MachineContext, Outcome, Status, step
+from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.errors import (
     EncodeError,
     InvalidArgumentError,
@@ -218,6 +219,14 @@ async def test_the_limit_of_a_start_by_name_is_that_of_all_its_arguments(rig: Ri
     far = rig.another_app(payload_limit=1_000)
     with pytest.raises(PayloadTooLargeError, match=r"the input of checkout takes 1,2\d\d bytes"):
         await far.start_by_name("checkout", {"order": "x" * 600, "city": "y" * 600})
+
+
+async def test_a_raised_limit_holds_for_a_start_by_name_too(rig: Rig) -> None:
+    declare(rig)
+    await rig.app.register()
+    city, far = "x" * (DEFAULT_MAX_BYTES + 1), rig.another_app(payload_limit=2 * DEFAULT_MAX_BYTES)
+    handle = await far.start_by_name("checkout", {"order": 7, "city": city})
+    assert city in (await handle.describe()).state
 
 
 @pytest.mark.parametrize("value", [{}, {"items": None}, {"items": {"a": 1}}], ids=str)
