@@ -33,10 +33,10 @@ async def test_a_claim_is_alive_from_add_to_remove() -> None:
     assert not active.is_alive(one)
     active.add(one, work)
     assert active.is_alive(one)
-    assert (len(active), active.rows(), active.by_queue["ship"]) == (1, [1], 1)
+    assert (len(active), active.rows(), active.of_queue("ship")) == (1, [1], 1)
     active.remove(one)
     assert not active.is_alive(one)
-    assert (len(active), active.rows(), active.by_queue["ship"]) == (0, [], 0)
+    assert (len(active), active.rows(), active.of_queue("ship")) == (0, [], 0)
     await ended(work)
 
 
@@ -72,7 +72,7 @@ async def test_removing_twice_counts_once() -> None:
     active.add(one, work)
     active.remove(one)
     active.remove(one)
-    assert active.by_queue["default"] == 0
+    assert active.of_queue("default") == 0
     await ended(work)
 
 
@@ -91,10 +91,10 @@ async def test_a_claim_that_concludes_is_alive_and_counts_but_nothing_works_on_i
     active, one, work = ActiveClaims(), claim(1, queue="ship"), task()
     active.add(one, work)
     active.conclude(one)
-    assert (len(active), active.running, active.tasks(), active.by_queue["ship"]) == (1, 0, [], 1)
-    assert (active.is_alive(one), active.is_concluding(one), active.is_by(one, work)) == (True, True, False)
+    assert (len(active), active.running, active.tasks(), active.of_queue("ship")) == (1, 0, [], 1)
+    assert (active.is_alive(one), active.is_by(one, work)) == (True, False)
     active.remove(one)
-    assert (len(active), active.rows(), active.by_queue["ship"], active.is_concluding(one)) == (0, [], 0, False)
+    assert (len(active), active.rows(), active.of_queue("ship")) == (0, [], 0)
     active.conclude(one)
     assert len(active) == 0, "what was removed does not come back"
     await ended(work)
@@ -105,7 +105,7 @@ async def test_a_claim_that_could_not_conclude_is_worked_on_again() -> None:
     active.add(one, first)
     active.conclude(one)
     active.replace(one, second)
-    assert (len(active), active.tasks(), active.is_concluding(one)) == (1, [second], False)
+    assert (len(active), active.tasks(), active.running) == (1, [second], 1)
     await ended(first, second)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any
 
 from holdfast.store.values import ExecutionClaim
@@ -17,25 +16,27 @@ class ActiveClaims:
 
     def __init__(self) -> None:
         self.living: dict[int, ExecutionClaim] = {}  # by row
-        self._tasks: dict[int, asyncio.Future[Any]] = {}  # by claim: what works on it
-        self._concluding: dict[int, ExecutionClaim] = {}
-        self.by_queue: Counter[str] = Counter()
+        self._claims: dict[int, ExecutionClaim] = {}  # by their `id`: all that have a place
+        self._tasks: dict[int, asyncio.Future[Any]] = {}  # by the same: what works on it
 
     def __len__(self) -> int:
-        return len(self._tasks) + len(self._concluding)
+        return len(self._claims)
 
     @property
     def running(self) -> int:
         """How many are worked on."""
         return len(self._tasks)
 
+    def of_queue(self, queue: str) -> int:
+        """How many are of this queue."""
+        return sum(claim.queue == queue for claim in self._claims.values())
+
     def add(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
-        displaced = self.living.get(claim.row)
-        if displaced is not None and (lost := self._tasks.get(id(displaced))) is not None:
+        key, row = id(claim), claim.row
+        if row in self.living and (lost := self._tasks.get(id(self.living[row]))) is not None:
             lost.cancel()  # its lease was lost; whatever it still commits is fenced
-        self.living[claim.row] = claim
-        self._tasks[id(claim)] = task
-        self.by_queue[claim.queue] += 1
+        self.living[row] = self._claims[key] = claim
+        self._tasks[key] = task
 
     def let_go(self, claim: ExecutionClaim) -> None:
         """Its own commit released the row, which may be picked again before its task has heard of that.
@@ -47,26 +48,24 @@ class ActiveClaims:
 
     def replace(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> None:
         """Another task goes on with the same claim."""
-        if self._concluding.pop(id(claim), None) is not None or id(claim) in self._tasks:
+        if id(claim) in self._claims:
             self._tasks[id(claim)] = task
 
     def conclude(self, claim: ExecutionClaim) -> None:
         """Nothing is left of it but its last commit."""
-        if self._tasks.pop(id(claim), None) is not None:
-            self._concluding[id(claim)] = claim
+        self._tasks.pop(id(claim), None)
 
     def is_by(self, claim: ExecutionClaim, task: asyncio.Future[Any]) -> bool:
         """Whether this is what works on the claim."""
         return self._tasks.get(id(claim)) is task
 
-    def is_concluding(self, claim: ExecutionClaim) -> bool:
-        return id(claim) in self._concluding
-
-    def remove(self, claim: ExecutionClaim) -> None:
-        if self.living.get(claim.row) is claim:
-            del self.living[claim.row]
-        if self._tasks.pop(id(claim), None) is not None or self._concluding.pop(id(claim), None) is not None:
-            self.by_queue[claim.queue] -= 1
+    def remove(self, claim: ExecutionClaim) -> bool:
+        """Whether it had a place until now."""
+        key, row = id(claim), claim.row
+        if self.living.get(row) is claim:
+            del self.living[row]
+        self._tasks.pop(key, None)
+        return self._claims.pop(key, None) is not None
 
     def is_alive(self, claim: ExecutionClaim) -> bool:
         return self.living.get(claim.row) is claim
@@ -81,8 +80,8 @@ class ActiveClaims:
         """Stop what works on claims, and wait no longer for the last commits of others."""
         for task in self.tasks():
             task.cancel()
-        for claim in list(self._concluding.values()):
-            self.remove(claim)
+        for key in self._claims.keys() - self._tasks.keys():
+            self.remove(self._claims[key])
 
     def disown_all(self) -> None:
         """The worker's lease is gone: nothing here is ours any more."""

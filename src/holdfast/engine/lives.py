@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.rescue import Rescue
 from holdfast.store.values import ExecutionClaim, Receipt
@@ -20,26 +22,26 @@ from holdfast.store.values import ExecutionClaim, Receipt
 log = logging.getLogger("holdfast.engine")
 
 
-class LastCommit:
+class LastCommit(Struct, eq=False, gc=False):
     """Hears what became of the last commit of a claim, once, without a future and a turn of the loop."""
 
-    __slots__ = ("_claim", "_is_done", "_tell")
-
-    def __init__(self, tell: Callable[[ExecutionClaim, Exception | None], None], claim: ExecutionClaim) -> None:
-        self._tell = tell
-        self._claim = claim
-        self._is_done = False
+    claim: ExecutionClaim
+    over: Callable[[ExecutionClaim], None]
+    save: Callable[[ExecutionClaim, BaseException], None]
+    is_done: bool = False
 
     def done(self) -> bool:
-        return self._is_done
+        return self.is_done
 
     def set_result(self, _: Receipt, /) -> None:
-        self._is_done = True
-        self._tell(self._claim, None)
+        """It is durable, or fenced."""
+        self.is_done = True
+        self.over(self.claim)
 
     def set_exception(self, error: Exception, /) -> None:
-        self._is_done = True
-        self._tell(self._claim, error)
+        """It could not be written."""
+        self.is_done = True
+        self.save(self.claim, error)
 
 
 class Lives:
@@ -66,7 +68,7 @@ class Lives:
     def conclude(self, claim: ExecutionClaim) -> LastCommit:
         """Nothing is left of it but the commit that is answered to this."""
         self._active.conclude(claim)
-        return LastCommit(self._concluded, claim)
+        return LastCommit(claim, self._over, self._save)
 
     def fenced(self, claim: ExecutionClaim) -> None:
         """A commit of it was refused. Only when it is over does nobody here know of a lease that its row may have."""
@@ -77,13 +79,6 @@ class Lives:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._save(claim, error)
         elif self._active.is_by(claim, task):  # else it left its last commit behind
-            self._over(claim)
-
-    def _concluded(self, claim: ExecutionClaim, error: Exception | None) -> None:
-        """The last commit is durable, fenced, or could not be written."""
-        if error is not None:
-            self._save(claim, error)
-        elif self._active.is_concluding(claim):
             self._over(claim)
 
     def _save(self, claim: ExecutionClaim, error: BaseException) -> None:
@@ -97,7 +92,8 @@ class Lives:
         self._over(claim)
 
     def _over(self, claim: ExecutionClaim) -> None:
-        self._active.remove(claim)
+        if not self._active.remove(claim):
+            return
         if self._fenced and id(claim) in self._fenced:
             self._fenced.discard(id(claim))
             self._on_fenced()

@@ -139,7 +139,7 @@ class Picker(Service):
         free = min(at_once, places - self._active.running, 2 * places - len(self._active))
         rooms = []
         for queue, most in self._limits.items():
-            room = free if most is None else min(free, most - self._active.by_queue[queue])
+            room = free if most is None else min(free, most - self._active.of_queue(queue))
             if room > 0:
                 rooms.append(QueueRoom(queue, room))
         return rooms, min(free, sum(room.room for room in rooms))
