@@ -69,7 +69,7 @@ class Worker:
         observer: Observer | None = None,
         release: str = "",
     ) -> None:
-        self._store = store
+        self.store = store
         self.release = release
         self._settings = settings or WorkerSettings()
         self._runners = {handler: runner for runner in runners for handler in runner.handlers}
@@ -106,10 +106,6 @@ class Worker:
         return self._identity.current()
 
     @property
-    def store(self) -> Store:
-        return self._store
-
-    @property
     def resources(self) -> Resources:
         return self._resources
 
@@ -130,9 +126,6 @@ class Worker:
 
     def random(self) -> float:
         return random.random()
-
-    def now(self) -> float:
-        return self._loop.time()
 
     def commit(self, claim: ExecutionClaim, *effects: Effect) -> asyncio.Future[Receipt]:
         if self._observer is not None:
@@ -156,7 +149,7 @@ class Worker:
 
         if not self._active.is_alive(claim):
             return Receipt(False)
-        receipt = await self._store.transact(self.id, claim, work, remembered)
+        receipt = await self.store.transact(self.id, claim, work, remembered)
         if receipt.applied:
             claim.went_on(advances[0], receipt)
             if self._observer is not None:
@@ -186,7 +179,7 @@ class Worker:
         waiting = self._picker.waiting_priority
         if waiting is not None and waiting < claim.priority:
             return False
-        if steps < self._settings.keep_steps and self._loop.time() - since < self._settings.keep_seconds:
+        if steps < self._settings.keep_steps and self.now() - since < self._settings.keep_seconds:
             return True
         return not self._picker.is_full
 
@@ -214,7 +207,7 @@ class Worker:
     async def open(self) -> None:
         """Open resources and register; nothing is picked yet."""
         refuse_in_import()
-        self._loop = asyncio.get_running_loop()
+        self.now = asyncio.get_running_loop().time
         settings, worker_id = self._settings, self._identity.current
         self._threads = StepThreads(settings.threads, thread_name_prefix="holdfast-step")
         try:
@@ -227,7 +220,7 @@ class Worker:
             await self._stack.aclose()
             raise
         self._committer = Committer(
-            self._store,
+            self.store,
             self._active,
             self._gate,
             worker_id,
@@ -237,9 +230,9 @@ class Worker:
             on_woke=self._wake_picker,
             observer=self._observer,
         )
-        rescue = Rescue(self._store, worker_id, self.commit, self._active.is_alive, self._gate)
+        rescue = Rescue(self.store, worker_id, self.commit, self._active.is_alive, self._gate)
         self._sweep = OrphanSweep(
-            self._store,
+            self.store,
             self._active,
             self._gate,
             worker_id,
@@ -249,7 +242,7 @@ class Worker:
         self._lives = Lives(self._active, rescue, on_over=self._wake_picker, on_fenced=self._sweep.wake)
         self._drain = Drain(self._active, self._committer)
         self._picker = Picker(
-            self._store,
+            self.store,
             self._active,
             self._gate,
             settings,
@@ -260,18 +253,18 @@ class Worker:
             on_lost=self._identity.lost,
             observer=self._observer,
         )
-        self._heartbeat = Heartbeat(self._store, worker_id, settings.lease_seconds, self._identity.lost)
-        self._notifier = Notifier(self._store, now=self._loop.time, on_work=self._heard_work)
+        self._heartbeat = Heartbeat(self.store, worker_id, settings.lease_seconds, self._identity.lost)
+        self._notifier = Notifier(self.store, now=self.now, on_work=self._heard_work)
         self._reaper = Reaper(
-            self._store,
+            self.store,
             every_seconds=settings.lease_seconds / 3,
             max_crashes=settings.max_crashes,
             on_released=self._wake_picker,
             beat=self._heartbeat.run_once,
             observer=self._observer,
         )
-        self._timers = Timers(self._store, poll_seconds=settings.poll_seconds, on_fired=self._wake_picker)
-        self._watcher = Watcher(self._store, self._watched, worker_id, settings.poll_seconds)
+        self._timers = Timers(self.store, poll_seconds=settings.poll_seconds, on_fired=self._wake_picker)
+        self._watcher = Watcher(self.store, self._watched, worker_id, settings.poll_seconds)
         self._loops: list[Service] = [
             self._picker,
             self._watcher,
@@ -282,7 +275,7 @@ class Worker:
         self._loops += self._services
         if settings.retention:
             every, batch = settings.retention_every_seconds, settings.retention_batch
-            self._loops.append(RetentionSweep(self._store, settings.retention, every_seconds=every, batch=batch))
+            self._loops.append(RetentionSweep(self.store, settings.retention, every_seconds=every, batch=batch))
         self._loops.append(self._notifier)  # last, because it sends the picker to look again
 
     async def start(self) -> None:
@@ -293,7 +286,7 @@ class Worker:
     async def _run_loops(self) -> None:
         try:
             await self._heartbeat.start()
-            await begin_loops(self._loops, self._store, self._active, lambda: self._is_draining)
+            await begin_loops(self._loops, self.store, self._active, lambda: self._is_draining)
         except BaseException:  # a cancelled start must not leave a heart beating, nor resources open
             await self.stop(0)
             raise
@@ -312,7 +305,7 @@ class Worker:
             runner.close()
         try:
             async with asyncio.timeout(SIGN_OFF_SECONDS):
-                await self._store.retire_worker(self.id)
+                await self.store.retire_worker(self.id)
         except Exception as error:  # whatever it is, what this worker has open is closed
             said = str(error) or type(error).__name__
             log.warning("could not sign off, the lease of %s will run out by itself: %s", self.id, said)

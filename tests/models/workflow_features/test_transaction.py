@@ -156,7 +156,7 @@ async def test_the_code_of_a_stale_worker_never_runs(rig: Rig) -> None:
     add = account.adding(rig, lambda: ran.append(1))
     worker = await rig.make_worker()
     await add.start(1)
-    picked = await worker._store.pick(worker.id, [QueueRoom("default", 1)], [add.handler], 1)
+    picked = await worker.store.pick(worker.id, [QueueRoom("default", 1)], [add.handler], 1)
     (claim,) = picked.claims
     claim.epoch -= 1
     receipt = await rig.stores.store.transact(worker.id, claim, lambda db: ran.append(2), lambda value: [])
