@@ -34,8 +34,9 @@ class HandWorker(Worker):
 
     clock: VirtualClock
 
-    def now(self) -> float:
-        return self.clock.now_us() / 1_000_000
+    async def open(self) -> None:
+        await super().open()
+        self.now = lambda: self.clock.now_us() / 1_000_000
 
     def random(self) -> float:
         return 0.5
