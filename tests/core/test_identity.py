@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import AmbiguousIdError, InvalidArgumentError, NotFoundError
-from holdfast.core.identity import REGIONS, IdQuery, PromiseId, resolve, shortest_unambiguous
+from holdfast.core.identity import FRESH_BITS, REGIONS, IdQuery, PromiseId, resolve, shortest_unambiguous
 
 ROOTS = st.binary(min_size=32, max_size=32)
 NUMBERS = st.integers(0, 2**32 - 1)
@@ -42,24 +42,25 @@ def test_same_name_and_key_give_the_same_id_across_deploys_ruling_b6() -> None:
     )
 
 
-def test_fresh_ids_follow_the_entropy_and_meet_no_key() -> None:
-    entropy = b"0123456789abcdef" * 2
-    assert PromiseId.fresh(entropy) == PromiseId.fresh(entropy)
-    assert PromiseId.fresh(entropy) != PromiseId.fresh(entropy[::-1])
-    assert PromiseId.fresh(entropy) != PromiseId.of("a", entropy.decode())
+def test_fresh_ids_follow_chance_and_meet_no_key() -> None:
+    assert PromiseId.fresh(17) == PromiseId.fresh(17)
+    assert PromiseId.fresh(17) != PromiseId.fresh(71)
+    assert PromiseId.fresh(17) != PromiseId.of("a", "17")
 
 
 def test_a_fresh_id_begins_with_its_region() -> None:
     for region in (0, 1, REGIONS - 1):
-        raw = PromiseId.fresh(b"0123456789abcdef" * 2, region).to_bytes()
-        assert int.from_bytes(raw[:2], "big") >> 6 == region
-        assert raw[2:] == PromiseId.fresh(b"0123456789abcdef" * 2).to_bytes()[2:]
+        for chance in (0, 2**FRESH_BITS // 3, 2**FRESH_BITS - 1):
+            raw = PromiseId.fresh(chance, region).to_bytes()
+            assert len(raw) == 32
+            assert int.from_bytes(raw[:2], "big") >> 6 == region
+            assert int.from_bytes(raw, "big") % 2**FRESH_BITS == chance
 
 
-@pytest.mark.parametrize("entropy", [b"abc", b"0" * 33])
-def test_fresh_ids_need_the_right_amount_of_entropy(entropy: bytes) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"made of 32 random bytes, not of {len(entropy)}"):
-        PromiseId.fresh(entropy)
+@pytest.mark.parametrize("chance", [-1, 2**FRESH_BITS])
+def test_fresh_ids_need_the_right_amount_of_chance(chance: int) -> None:
+    with pytest.raises(InvalidArgumentError, match="made of 246 random bits, not of "):
+        PromiseId.fresh(chance)
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a b", "a/b", "é", "-a", "a" * 201, "a\n"])

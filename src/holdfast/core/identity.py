@@ -31,7 +31,9 @@ NAME_MAX_CHARS = 200
 KEY_MAX_CHARS = 512
 PREFIX_MIN_HEX = 4
 SHORT_HEX = 8
-REGIONS = 1 << 10  # the first bits of a fresh id, and so where it stands in an index
+_REGION_BITS = 10  # the first of a fresh id, and so where it stands in an index
+REGIONS = 1 << _REGION_BITS
+FRESH_BITS = 8 * ROOT_BYTES - _REGION_BITS  # the others
 CANDIDATES_SHOWN = 5
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
@@ -104,11 +106,11 @@ class PromiseId:
         return cls._trusted(sha256(_hashed_name(name) + len(raw).to_bytes(8, "big") + raw).digest())
 
     @classmethod
-    def fresh(cls, entropy: bytes, region: int = 0) -> Self:
-        """The id of something started without a key, in one of `REGIONS`; the randomness is the caller's."""
-        if len(entropy) != ROOT_BYTES:
-            raise InvalidArgumentError(f"a fresh id is made of {ROOT_BYTES} random bytes, not of {len(entropy)}")
-        return cls._trusted((region << 6 | entropy[1] & 63).to_bytes(2, "big") + entropy[2:])
+    def fresh(cls, chance: int, region: int = 0) -> Self:
+        """The id of something started without a key, in one of `REGIONS`; the chance is the caller's."""
+        if chance >> FRESH_BITS:
+            raise InvalidArgumentError(f"a fresh id is made of {FRESH_BITS} random bits, not of {chance:#x}")
+        return cls._trusted((region << FRESH_BITS | chance).to_bytes(ROOT_BYTES, "big"))
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:

@@ -11,7 +11,7 @@ from itertools import count
 from random import Random
 from typing import Final
 
-from holdfast.core.identity import REGIONS, ROOT_BYTES, PromiseId
+from holdfast.core.identity import FRESH_BITS, REGIONS, PromiseId
 
 _STAY: Final = 4_096  # ids in one region: many on each of its pages, and few enough for short ids to remain unlike
 _STRIDE: Final = 619  # from region to region; odd, so that all of them have their turn
@@ -25,4 +25,4 @@ os.register_at_fork(after_in_child=_random.seed)  # two processes must never go 
 def fresh_id() -> PromiseId:
     """The id of one more execution."""
     region = (_first_region + next(_numbers) // _STAY * _STRIDE) % REGIONS
-    return PromiseId.fresh(_random.getrandbits(8 * ROOT_BYTES).to_bytes(ROOT_BYTES, "big"), region)
+    return PromiseId.fresh(_random.getrandbits(FRESH_BITS), region)

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.errors import HoldfastError
@@ -18,6 +19,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import InvokeKind, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.models.connection import Connection
+from holdfast.models.fresh_ids import fresh_id
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, StartOptions
 from holdfast.models.starting import Declared, Starting
@@ -81,14 +83,14 @@ class CallWithOptions:
         self.invoke_kind = definition.invoke_kind
         settings = msgspec.json.decode(definition.settings, type=CallSettings)
         # A queue, if only an empty one, tells a replay that the call of a task has an execution of its own.
-        self.settings = msgspec.structs.replace(settings, queue=self._queue or "").text()
+        self.settings = replace(settings, queue=self._queue or "").text()
         self.call_text = CallText(self.invoke_kind, self.name, self.settings)
         self.rewrite = definition.rewrite
         self.open_result = definition.open_result
 
     def child_row(self, promise: PromiseId, text: str, queue: str, limit: int) -> NewExecution:
         row = self._definition.row(promise, text, self._options.updated(queue=self._queue or queue), None)
-        return msgspec.structs.replace(row, reports=True)
+        return replace(row, reports=True)
 
 
 class FunctionStarter(Starting, Generic[P, R]):
@@ -99,7 +101,7 @@ class FunctionStarter(Starting, Generic[P, R]):
     def __init__(self, connection: Connection, definition: Rereadable, options: Options) -> None:
         super().__init__(connection, definition.name, options, definition.signature.result.annotation)
         self._definition = definition
-        self._model: NewExecution | None = None  # a row that differs from every other one by its input alone
+        self._model: NewExecution | None = None  # a row that differs from all others by its id and its input alone
         self._callee: CallWithOptions | None = None
 
     def options(self, **options: Unpack[StartOptions]) -> FunctionStarter[P, R]:
@@ -149,11 +151,11 @@ class FunctionStarter(Starting, Generic[P, R]):
 
     def _row(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewExecution:
         text = self._definition.signature.encode(args, kwargs, self._connection.payload_limit)
-        value = args[0] if args else kwargs
-        promise, key = self._promise_for(value)
         if self._model is not None:
             state, mark = self._definition.first_state(text), fingerprint(text)
-            return msgspec.structs.replace(self._model, promise=promise.to_bytes(), state=state, input_hash=mark)
+            return replace(self._model, promise=fresh_id().to_bytes(), state=state, input_hash=mark)
+        value = args[0] if args else kwargs
+        promise, key = self._promise_for(value)
         row = self._definition.row(promise, text, self._options_for(value), key)
         if self._options.key is None and self._options.unique is None:
             self._model = row
