@@ -214,7 +214,7 @@ class _Batch:
         if advance.beats is not None or advance.published is not None or advance.attributes is not None:
             self._columns.append((advance.beats, advance.published, advance.attributes, row))
             self.tx.published |= advance.published is not None
-        self._own_rows.add(status, delay, advance, row, self.tx.now, *claim.told(added, advance.step))
+        self._own_rows.add(status, delay, advance, row, self.tx.now, claim.told(added, advance.step))
         return status
 
     # ------------------------------------------------------------------ writing

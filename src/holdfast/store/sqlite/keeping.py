@@ -9,6 +9,7 @@ A commit that may leave its row alone (`behind`) does.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from typing import Final
@@ -42,7 +43,7 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
     segment = effects[1] if len(effects) == 2 and type(effects[1]) is AppendJournal else None
     is_step = advance is GO_ON and segment is not None
-    if not is_step and (not _is_plain(commit) or advance.status is not _EXECUTING):
+    if not is_step and (advance.status is not _EXECUTING or not _is_plain(commit, segment)):
         return None
     row, untold = claim.row, 0
     if segment is not None and (is_step or _goes_on(advance)) and may_stay_behind(claim, segment, tx.now):
@@ -84,7 +85,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
     kept = Kept()
     segments: list[Row] = []
     arrivals: list[Row] = []  # those whose row is left alone, and changes in its step
-    by_epoch: dict[int, dict[int, int]] = {}  # the revision of each row
+    by_epoch: defaultdict[int, dict[int, int]] = defaultdict(dict)  # the revision of each row
     alike: dict[tuple[int, int, str | None], list[int]] = {}
     apart = OwnRows()
     now, receipts, live = tx.now, kept.receipts, kept.live
@@ -97,14 +98,14 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
             added = segment.count
             receipt = live[row] = Receipt(True, _EXECUTING, untold=added)
             segments.append((row, segment.first, added, segment.body))
-        elif _is_plain(commit):
+        elif _is_plain(commit, segment):
             receipt, added = Receipt(True, advance.status), 0
             if segment is not None:
                 added = segment.count
-            else:
-                kept.has_collations |= is_collation(commit)
+            elif len(effects) == 2:
+                kept.has_collations = True
             if not _goes_on(advance):
-                apart.add(advance.status, 0.0, advance, row, now, *claim.told(added, advance.step))
+                apart.add(advance.status, 0.0, advance, row, now, claim.told(added, advance.step))
             elif segment is not None and may_stay_behind(claim, segment, now):
                 receipt.untold = added
             else:
@@ -123,10 +124,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
             continue
         kept.commits.append(commit)
         receipts.append(receipt)
-        if claim.epoch in by_epoch:
-            by_epoch[claim.epoch][row] = claim.revision
-        else:
-            by_epoch[claim.epoch] = {row: claim.revision}
+        by_epoch[claim.epoch][row] = claim.revision
     for epoch, known in by_epoch.items():
         if tx.db.execute(SQL["flush_held"], (encode(known).decode(), worker, epoch)).fetchone()[0] != len(known):
             return None
@@ -153,15 +151,10 @@ def is_collation(commit: Commit) -> bool:
     return len(effects) == 2 and type(effects[1]) is Collate
 
 
-def _is_plain(commit: Commit) -> bool:
-    """Whether it keeps its lease or ends, and asks for at most a segment of its journal or a step of a flow."""
-    effects = commit.effects
-    advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
-    if len(effects) == 2:
-        other = type(effects[1])
-        if other is not AppendJournal and not (other is Collate and advance.status is _EXECUTING):
-            return False
-    elif len(effects) > 2:
+def _is_plain(commit: Commit, segment: AppendJournal | None) -> bool:
+    """Whether it keeps its lease or ends, and asks for at most this segment of its journal or a step of a flow."""
+    advance: AdvanceExecution = commit.effects[0]  # type: ignore[assignment]
+    if segment is None and len(commit.effects) > 1 and not (is_collation(commit) and advance.status is _EXECUTING):
         return False
     if advance.status is _EXECUTING:
         if not advance.progress or advance.error is not None or advance.awaits is not None:
@@ -173,5 +166,5 @@ def _is_plain(commit: Commit) -> bool:
 
 def _goes_on(advance: AdvanceExecution) -> bool:
     """Of a plain one: whether at most the step of a kept lease changes."""
-    has_more = advance.state is not None or advance.digest is not None or advance.attempt
-    return advance.status is _EXECUTING and not has_more
+    is_kept = advance.status is _EXECUTING
+    return is_kept and advance.state is None and advance.digest is None and not advance.attempt

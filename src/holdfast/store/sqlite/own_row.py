@@ -8,7 +8,7 @@ two fifths of the time of one by one, and Python's lock is taken once.
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Final
+from typing import Final
 
 from msgspec.json import encode
 
@@ -39,7 +39,7 @@ class OwnRows:
     """Rows to write, gathered by statement and by what they share."""
 
     def __init__(self) -> None:
-        self._alike: dict[tuple[Any, ...], dict[int, str | None]] = {}
+        self._alike: dict[tuple[str, str | None, Row, Row], dict[int, str | None]] = {}
 
     def add(
         self,
@@ -48,17 +48,16 @@ class OwnRows:
         advance: AdvanceExecution,
         row: int,
         now: int,
-        commits: int,
-        events: int,
-        step: str | None,
+        told: tuple[int, int, str | None],
     ) -> None:
-        """`commits`, `events` and `step` are what the row is told with this commit."""
+        """`told`: what `ExecutionClaim.told` says of this commit."""
+        commits, events, step = told
         statement, text, special = _statement(status, delay, advance, now)
         long_text = None
         if text is not None and len(text) > _PACKED_MOST:
             long_text, text = text, None
         shared = (step, advance.error, advance.attempt, advance.digest, events, now, commits)
-        key = (statement, long_text, *shared, *special)
+        key = (statement, long_text, shared, special)
         alike = self._alike.get(key)
         if alike is None:
             self._alike[key] = {row: text}
@@ -66,12 +65,12 @@ class OwnRows:
             alike[row] = text
 
     def write(self, db: sqlite3.Connection) -> None:
-        for (statement, long_text, *shared), texts in self._alike.items():
+        for (statement, long_text, shared, special), texts in self._alike.items():
             if len(texts) == 1:
                 ((row, text),) = texts.items()
-                db.execute(ALONE[statement], (row, long_text if text is None else text, *shared))
+                db.execute(ALONE[statement], (row, long_text if text is None else text, *shared, *special))
             else:
-                db.execute(SQL[statement], (encode(texts).decode(), long_text, *shared))
+                db.execute(SQL[statement], (encode(texts).decode(), long_text, *shared, *special))
 
 
 def _statement(status: Status, delay: float, advance: AdvanceExecution, now: int) -> tuple[str, str | None, Row]:
