@@ -6,6 +6,7 @@ keeps the lease. The engine knows nothing else of it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol
@@ -23,6 +24,9 @@ class Engine(Protocol):
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
 
     @property
     def release(self) -> str:

@@ -207,7 +207,8 @@ class Worker:
     async def open(self) -> None:
         """Open resources and register; nothing is picked yet."""
         refuse_in_import()
-        self.now = asyncio.get_running_loop().time
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time
         settings, worker_id = self._settings, self._identity.current
         self._threads = StepThreads(settings.threads, thread_name_prefix="holdfast-step")
         try:

@@ -186,7 +186,7 @@ class Pool:
 
     async def _item(self, flight: Flight, run: ChunkRun, place: int) -> None:
         promise = f"{run.run_text}.{run.first + place}"
-        call = ItemCall(run.run_text, promise, run.attempt(place), _flight=flight)
+        call = ItemCall(run.run_text, promise, run.attempt(place), _loop=self._loop, _flight=flight)
         CURRENT_CALL.set(call)
         try:
             item = run.values[place]

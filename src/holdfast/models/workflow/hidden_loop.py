@@ -11,7 +11,9 @@ import asyncio
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Coroutine
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
+
+from msgspec import Struct
 
 from holdfast.core.errors import ForeignAwaitError
 from holdfast.models.workflow.divergence import line_of_caller
@@ -47,15 +49,16 @@ _asyncgen_hooks: Final = sys.get_asyncgen_hooks
 _set_asyncgen_hooks: Final = sys.set_asyncgen_hooks
 
 
-class Outside(NamedTuple):
+class Outside(Struct, eq=False, gc=False):
     """What code on a thread finds while no body runs there. It is the same for as long as the loop runs."""
 
     loop: AbstractEventLoop | None
-    generator_hooks: Any
+    first_iteration: Any  # the hooks of async generators
+    finalizer: Any
 
 
 def look_outside() -> Outside:
-    return Outside(_running_loop(), _asyncgen_hooks())
+    return Outside(_running_loop(), *_asyncgen_hooks())
 
 
 # Since Python 3.14 the current task is the thread's, not the loop's: it has to be hidden for itself.
@@ -78,7 +81,7 @@ def hide(outside: Outside) -> asyncio.Task[Any] | None:
 
 def show(outside: Outside, task: asyncio.Task[Any] | None) -> None:
     """The end of what `hide` began."""
-    _set_asyncgen_hooks(*outside.generator_hooks)
+    _set_asyncgen_hooks(outside.first_iteration, outside.finalizer)
     _set_running_loop(outside.loop)
     if task is not None:
         _swap_task(outside.loop, task)

@@ -143,7 +143,8 @@ class Lane(InlineCalls):
         task: Task[..., Any] = call.callee  # type: ignore[assignment]
         arguments, call.arguments = call.arguments, None
         context = copy_context()
-        context.run(_set_current, Current(self._id, self._id + call.promise_id, 1, None, self._on_beat))
+        current = Current(self._id, self._id + call.promise_id, 1, None, self._on_beat, self._engine.loop)
+        context.run(_set_current, current)
         try:
             running: Coroutine[Any, Any, Any] = task.call(*arguments)
             try:

@@ -55,7 +55,6 @@ class Run(Lane):
             warm = self._runner.warm.take(claim.promise, mark) if claim.journal_length else None
             if warm is not None:
                 self._session = warm
-                warm.outside = None
             else:
                 try:
                     self._session = self._new_session()
@@ -101,6 +100,7 @@ class Run(Lane):
     def _new_session(self) -> Session:
         claim, definition = self._claim, self._definition
         arguments = definition.signature.decode(claim.state)
+        session.outside = self._runner.outside
         session = Session(self._id)
         info = Info(self._id, claim.name, claim.version, claim.idempotency_key, claim.attempt)
         session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine
+from functools import cached_property
 from typing import Any
 
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
 from holdfast.models.workflow.definition import KIND, FunctionRegistry
+from holdfast.models.workflow.hidden_loop import Outside, look_outside
 from holdfast.models.workflow.inline_calls import InlineCalls
 from holdfast.models.workflow.run import Run
 from holdfast.models.workflow.warm import WarmSessions
@@ -39,6 +41,11 @@ class WorkflowRunner:
     def check(self, resources: Resources) -> None:
         for task in self._registry.tasks.values():
             resources.given(task.resources, by=task.name)
+
+    @cached_property
+    def outside(self) -> Outside:
+        """Of its worker's loop: a body never runs on another."""
+        return look_outside()
 
     def run(self, claim: ExecutionClaim, engine: Engine) -> Coroutine[Any, Any, None]:
         return Run(self, self._registry.workflows[claim.handler], claim, engine).go()
