@@ -100,8 +100,8 @@ class Run(Lane):
     def _new_session(self) -> Session:
         claim, definition = self._claim, self._definition
         arguments = definition.signature.decode(claim.state)
-        session.outside = self._runner.outside
         session = Session(self._id)
+        session.outside = self._runner.outside
         info = Info(self._id, claim.name, claim.version, claim.idempotency_key, claim.attempt)
         session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
         session.is_fork = claim.step == FORKED
