@@ -46,30 +46,37 @@ _NEVER: Final = Stamp(0)
 class Past:
     """`promise_text` is the text of the execution's own id. All ids in here are the journal's: local to it.
 
-    What few runs have is `NONE` until there is some of it: making and dropping all of it was much of what a run cost.
+    What few runs have is the class's, and `NONE`, until there is some of it: making and dropping all of it was much of
+    what a run cost.
     """
 
     __slots__ = (
-        *("answered", "asked", "attributes", "body", "buffered", "cancel_raised", "cancel_reason", "recorded"),
-        *(
-            "cancel_sequence",
-            "caught_up",
-            "children_at_cancel",
-            "copied_from",
-            "decided",
-            "divergence",
-            "failure",
-            "fresh",
-        ),
-        *("has_new_attributes", "has_new_published", "is_evicting", "is_finished", "is_fork", "journal"),
-        *("journal_bytes", "next", "now_us", "open_calls", "outside", "owners", "published", "replay_until", "result"),
-        *("settled", "spawned", "stamp", "submitted", "taken", "timers", "to_cancel", "wait", "watched"),
+        *("__dict__", "answered", "asked", "body", "cancel_sequence", "caught_up", "decided", "divergence", "failure"),
+        *("fresh", "is_evicting", "is_finished", "journal", "journal_bytes", "next", "now_us", "open_calls", "outside"),
+        *("replay_until", "result", "settled", "spawned", "stamp", "timers", "to_cancel", "wait"),
     )
+
+    # By name: delivered and not received, oldest first, with the sequence of the delivery.
+    buffered: dict[str, deque[tuple[int, Raw]]] = NONE
+    submitted: dict[str, str] = NONE  # by promise: the join set that this run of the body put it into
+    watched: set[str] = NONE  # calls that a combination or a join set waited for, perhaps among others
+    published: dict[str, Raw] = NONE
+    has_new_published = False
+    attributes: dict[str, Any] = NONE
+    has_new_attributes = False
+    cancel_reason = ""
+    cancel_raised = False
+    children_at_cancel = 0
+    recorded: list[InvokeScheduled | Operation] = NONE  # what the journal holds, by its number
+    taken: dict[str, deque[str]] = NONE  # by join set: what replay has still to give, in order
+    owners: dict[str, str] = NONE  # by promise: the join set that replay has still to see it submitted to
+    is_fork = False  # its past is a copy, and what is open in it has not been spawned
+    copied_from: tuple[str, ...] = ()  # the runs whose past it is
 
     def __init__(self, promise_text: str, body: Coroutine[Any, Any, Any] | None = None) -> None:
         self.journal = Journal(promise_text)
         self.body = body
-        self.outside: Outside | None = None  # of the thread and loop that it runs on, once it does
+        self.outside: Outside | None = None  # of the thread and loop that it runs on; looked for if not given
         self.now_us = 0  # the store's time of the last commit, which is what ctx.now() gives
         self.stamp = _NEVER
         self.next = 0
@@ -89,8 +96,6 @@ class Past:
         self.timers: dict[str, int] = NONE  # open ones: when they fire
         self.spawned: list[OpenCall] = NONE  # remote calls to be inserted with the next commit
         self.to_cancel: tuple[str, ...] = ()  # calls whose join set was left, or which a cancel found open
-        self.taken: dict[str, deque[str]] = NONE  # by join set: what replay has still to give, in order
-        self.owners: dict[str, str] = NONE  # by promise: the join set that replay has still to see it submitted to
         self.wait: Wait | None = None  # where the body stands
         self.result: Any = None
         self.failure: BaseException | None = None
@@ -98,21 +103,7 @@ class Past:
         self.is_evicting = False
         self.divergence: NonDeterminismError | DecodeError | ConfigurationError | None = None
         self.cancel_sequence: int | None = None
-        self.cancel_reason = ""
-        self.cancel_raised = False
-        self.children_at_cancel = 0
-        # By name: delivered and not received, oldest first, with the sequence of the delivery.
-        self.buffered: dict[str, deque[tuple[int, Raw]]] = NONE
-        self.submitted: dict[str, str] = NONE  # by promise: the join set that this run of the body put it into
-        self.watched: set[str] = NONE  # calls that a combination or a join set waited for, perhaps among others
         self.journal_bytes = 0
-        self.is_fork = False  # its past is a copy, and what is open in it has not been spawned
-        self.copied_from: tuple[str, ...] = ()  # the runs whose past it is
-        self.published: dict[str, Raw] = NONE
-        self.has_new_published = False
-        self.attributes: dict[str, Any] = NONE
-        self.has_new_attributes = False
-        self.recorded: list[InvokeScheduled | Operation] = NONE  # what the journal holds, by its number
 
     # ------------------------------------------------------------------ journal in
 

@@ -104,7 +104,8 @@ class Run(Lane):
         session.outside = self._runner.outside
         info = Info(self._id, claim.name, claim.version, claim.idempotency_key, claim.attempt)
         session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
-        session.is_fork = claim.step == FORKED
+        if claim.step == FORKED:
+            session.is_fork = True
         if claim.published:
             session.published = msgspec.json.decode(claim.published, type=dict[str, Raw])
         if claim.attributes:

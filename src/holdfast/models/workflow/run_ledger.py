@@ -44,19 +44,26 @@ def _is_unrepeatable(call: OpenCall) -> bool:
 class RunLedger:
     """The state of one claim, and its way into the ledger. `in_flight` are inline calls that run beside each other.
 
-    As in a session, what few runs have is `NONE` until there is some of it.
+    As in a session, what few runs have is the class's, and `NONE`, until there is some of it.
     """
 
     __slots__ = (
-        *("_beats", "_claim", "_definition", "_engine", "_extra_effects", "_finished", "_has_new_beats", "_id"),
-        *("_in_flight", "_in_place", "_ingested", "_is_committing", "_is_interrupted", "_is_over", "_is_stirred"),
-        *("_losses", "_runner", "_seen", "_session", "_step_shown", "_stirring", "_time_base"),
-        *("_time_us", "_told_to_end", "_turns"),
+        *("__dict__", "_beats", "_claim", "_definition", "_engine", "_id", "_in_flight", "_in_place", "_is_committing"),
+        *("_is_interrupted", "_is_over", "_is_stirred", "_losses", "_runner", "_session", "_step_shown"),
+        *("_time_base", "_time_us", "_turns"),
     )
 
     _losses: int  # set by `go`, as are these two
     _time_us: int
     _time_base: float
+
+    _ingested: list[int] = NONE  # inbox rows that the next commit consumes
+    _seen: set[int] = NONE  # every inbox row that this claim has taken in
+    _finished: list[asyncio.Task[Any]] = NONE  # inline calls that have ended, in that order
+    _told_to_end: set[str] = NONE  # those that were cancelled
+    _has_new_beats = False
+    _stirring: asyncio.Future[None] | None = None  # what waits for something to come into the inbox
+    _extra_effects: list[Effect] = NONE
 
     def __init__(self, runner: WorkflowRunner, definition: Workflow[..., Any], claim: ExecutionClaim, engine: Engine):
         self._runner = runner
@@ -65,21 +72,14 @@ class RunLedger:
         self._engine = engine
         self._id = id_text(claim.promise)
         self._session: Session = None  # type: ignore[assignment]  # set by `go` before anything else
-        self._ingested: list[int] = NONE  # inbox rows that the next commit consumes
-        self._seen: set[int] = NONE  # every inbox row that this claim has taken in
         self._in_flight: dict[asyncio.Task[Any], OpenCall] = NONE
-        self._finished: list[asyncio.Task[Any]] = NONE  # in the order in which they ended
-        self._told_to_end: set[str] = NONE  # those of them that were cancelled
         self._beats: dict[str, Raw] = NONE
-        self._has_new_beats = False
         self._is_stirred = False  # something came into the inbox, or a cancel
-        self._stirring: asyncio.Future[None] | None = None  # what waits for that
         self._in_place: asyncio.Task[Any] | None = None  # its own, while a call in place waits for something
         self._is_interrupted = False
         self._is_over = False
         self._is_committing = False  # a claim has one commit at a time: heartbeats commit beside the body
         self._turns: list[asyncio.Future[None]] = NONE  # what waits for that commit
-        self._extra_effects: list[Effect] = NONE
         self._step_shown: str | None = None
 
     @property
