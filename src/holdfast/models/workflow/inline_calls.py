@@ -94,7 +94,7 @@ class InlineCalls(RunLedger):
 
         def effects_of(text: str) -> list[Effect]:
             session.completed(call, Ok(Raw(text.encode())))
-            return self._effects(Status.EXECUTING, True, {})
+            return self._effects(Status.EXECUTING)
 
         async def transact() -> Receipt:
             work = task.work(call.input, self._current(call), self._engine)

@@ -55,14 +55,13 @@ class Lane(InlineCalls):
     async def _go_on_in_lane(self, call: OpenCall, steps: int, since: float) -> int | None:
         """Run this call and those after it. How many steps it has been; None if the run is over."""
         session, claim, engine = self._session, self._claim, self._engine
-        may_keep, commit, now = engine.may_keep, engine.commit, engine.now
         step: AppendJournal | None = None
         while True:
             if step is not None:  # as `_commit` does
                 self._is_committing = True
                 try:
                     is_shown = call.function_name == self._step_shown
-                    receipt = await commit(claim, GO_ON if is_shown else self._arrival(call), step)
+                    receipt = await engine.commit(claim, GO_ON if is_shown else self._arrival(call), step)
                     if is_uneventful(receipt):
                         self._set_time(receipt.at_us)
                     elif not await self._after(receipt):
@@ -85,7 +84,7 @@ class Lane(InlineCalls):
             if type(outcome) is InContext:
                 self._record_start(call, begun)
                 outcome = await self._attempt_on(call, outcome)
-            if now() != self._time_base:  # else no time has passed since the last commit, as far as the loop knows
+            if engine.now() != self._time_base:  # else, as far as the loop knows, no time has passed since the commit
                 session.stamp = Stamp(self._now_us())
             if (
                 type(outcome) is not tuple
@@ -97,18 +96,19 @@ class Lane(InlineCalls):
                 self._record_start(call, begun)
                 await self._after_attempt(call, Returned(*outcome) if type(outcome) is tuple else outcome)  # type: ignore[arg-type]
                 return steps
+            raw, value = outcome
             try:
-                step = session.turn(call, begun, *outcome, self._has_only_events)
+                step = session.turn(call, begun, raw, value, self._has_only_events)
             except HoldfastError as error:
                 await self._strand(error)
                 return None
             if step is not None:
-                if may_keep(claim, steps, since):
+                if engine.may_keep(claim, steps, since):
                     continue
                 self._extra_effects = [step]
                 await self._commit(Status.RUNNABLE)  # the worker drains, or more urgent work waits
                 return None
-            if session.is_finished or session.to_cancel or not may_keep(claim, steps, since):
+            if session.is_finished or session.to_cancel or not engine.may_keep(claim, steps, since):
                 return steps
             found = self._next_in_lane()
             if found is None:

@@ -8,7 +8,6 @@ inline call without starting anything shares the next commit.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -137,7 +136,8 @@ class Run(Lane):
                     await self._come()
                 if not self._is_over:
                     self._is_over = True
-                    engine.conclude(self._claim, *self._effects(*self._conclude()))
+                    status, result, failure = self._conclude()
+                    engine.conclude(self._claim, *self._effects(status, result=result, error=failure))
                 return
             plain = self._next_in_lane()
             if plain is not None and (not steps or engine.may_keep(self._claim, steps, since)):
@@ -205,8 +205,8 @@ class Run(Lane):
             return None
         return session.timers.get(wait.waiting_on[0])
 
-    def _conclude(self) -> tuple[Status, bool, dict[str, Any]]:
-        """Append the last event; the status that the row gets with it, that this is progress, and its columns."""
+    def _conclude(self) -> tuple[Status, str | None, str | None]:
+        """Append the last event; the status that the row gets with it, its result and its error."""
         session, definition = self._session, self._definition
         error = session.failure
         if session.open_calls and (error is None or isinstance(error, ContinueAsNew)):
@@ -219,15 +219,15 @@ class Run(Lane):
             else:
                 text = raw.decode()
                 session.conclude(text, None)
-                return Status.DONE, True, {"result": text}
+                return Status.DONE, text, None
         if isinstance(error, ContinueAsNew):
             return self._continue(error)
         if isinstance(error, Cancelled) and session.cancel_sequence is not None:  # S-5: else it is an error like any
             session.conclude(None, None)
-            return Status.CANCELLED, True, {}
+            return Status.CANCELLED, None, None
         failure = failure_of(error)
         session.conclude(None, failure)
-        return Status.FAILED, True, {"error": encode_failure(failure)}
+        return Status.FAILED, None, encode_failure(failure)
 
     def _forgotten(self) -> NeverAwaitedError | None:
         """A body that ends without having awaited a call of its own: nothing would ever run it, or say so."""
@@ -241,7 +241,7 @@ class Run(Lane):
                 )
         return None
 
-    def _continue(self, again: ContinueAsNew) -> tuple[Status, bool, dict[str, Any]]:
+    def _continue(self, again: ContinueAsNew) -> tuple[Status, str | None, str | None]:
         """End this journal and begin another, in one commit; whoever waits for the result follows."""
         definition, claim = self._definition, self._claim
         try:
@@ -269,7 +269,7 @@ class Run(Lane):
             )
         ]
         self._extra_effects = [*unread, ContinueExecution(row)]
-        return Status.DONE, True, {}
+        return Status.DONE, None, None
 
     async def _record_ends(self) -> bool:
         """The body is right, and this code cannot go on with it: what ended or is in flight must not be repeated."""

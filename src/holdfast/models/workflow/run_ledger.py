@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from holdfast.core.codec_hooks import ENCODER
 from holdfast.core.identity import PromiseId, id_text
@@ -122,29 +123,40 @@ class RunLedger:
             if not waiting.done():
                 waiting.set_result(None)
 
-    def _effects(self, status: Status, progress: bool, columns: dict[str, Any]) -> list[Effect]:
+    def _effects(
+        self,
+        status: Status,
+        progress: bool = True,
+        columns: Mapping[str, Any] = NONE,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+    ) -> list[Effect]:
         """Everything pending, as the effects of one commit; nothing is pending afterwards."""
-        session, claim = self._session, self._claim
-        journal, digest = session.journal, self._definition.digest
+        session, claim, digest = self._session, self._claim, self._definition.digest
+        journal = session.journal
         if self._beats or session.has_new_published or session.has_new_attributes:
-            columns |= {
+            columns = {
+                **columns,
                 "beats": self._taken_beats(),
                 "published": self._taken_published(),
                 "attributes": self._taken_attributes(),
             }
-        step = self._changed_step()
-        if status is _EXECUTING and progress and step is None and not columns and claim.digest == digest:
+        step, changed = self._changed_step(), None if claim.digest == digest else digest
+        if status is _EXECUTING and progress and step is None and changed is None and not columns:
             effects: list[Effect] = [GO_ON]
         else:
+            attempt = 0 if progress else claim.attempt
             advance = AdvanceExecution(
                 status=status,
                 step=step,
-                attempt=0 if progress else claim.attempt,
+                result=result,
+                error=error,
+                attempt=attempt,
                 progress=progress,
-                digest=None if claim.digest == digest else digest,
-                **columns,
+                digest=changed,
             )
-            effects = [advance]
+            effects = [replace(advance, **columns) if columns else advance]
         if journal.pending or journal.pending_patches:
             first, count = journal.pending_first, journal.length - journal.pending_first
             body = journal.take_segment()
