@@ -141,11 +141,16 @@ def advance_of(commit: Commit) -> AdvanceExecution:
 def _own_columns(commits: Sequence[Commit]) -> list[Column]:
     """The parameters of `advance_1` from `p_id` on."""
     writes = [advance_of(commit) for commit in commits]
-    # Most rows of most flushes just go on: they are passed over, ten times.
-    told_at = [at for at, write in enumerate(writes) if write is not GO_ON or commits[at].claim.untold]
+    untold = [commit.claim.untold for commit in commits]
+    # Many rows of many flushes just go on: they are passed over, ten times.
+    told_at = [at for at, write in enumerate(writes) if write is not GO_ON or untold[at]]
     told = [writes[at] for at in told_at]
+    steps = [write.step for write in told]
+    for place, at in enumerate(told_at):
+        if steps[place] is None and (behind := untold[at]) is not None:
+            steps[place] = behind.step
     columns: list[Column] = [
-        unset([commits[at].claim.told(0, writes[at].step)[2] for at in told_at]),
+        unset(steps),
         unset([write.state for write in told]),
         sparse([write.attempt for write in told]),
         sparse([not write.progress for write in told]),
@@ -169,7 +174,7 @@ def _own_columns(commits: Sequence[Commit]) -> list[Column]:
 
 def _journal_columns(commits: Sequence[Commit]) -> list[Column]:
     """`p_added`, which counts the events of each commit that are new to its row, and the segments."""
-    added = [commit.claim.told(0, None)[1] for commit in commits]
+    added = [0 if (behind := commit.claim.untold) is None else behind.events for commit in commits]
     ords: list[int] = []
     segments: list[AppendJournal] = []
     for at, commit in enumerate(commits):

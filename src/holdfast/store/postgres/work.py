@@ -160,8 +160,10 @@ class Work(Ledger):
 
     async def _flush_together(self, worker: str, commits: Sequence[Commit], now_us: int) -> Flushed:
         leaving = Leaving(commits, now_us)
+        if not leaving.steps or has_batch_effects(leaving.rest):
+            return await self._flush_rows(worker, commits)
         call = build_call(leaving.rest) if leaving.rest else None
-        if not leaving.steps or has_batch_effects(leaving.rest) or (call is not None and call.is_apart):
+        if call is not None and call.is_apart:
             return await self._flush_rows(worker, commits)
         reach("flush.before")
         async with self._connections.flush() as connection:
