@@ -263,7 +263,7 @@ async def test_looking_at_queues_reads_no_whole_table(watched: Watched) -> None:
     """A dashboard asks every few seconds."""
     await crowd(watched, analysed=True)
     bound = 100
-    (stats,) = await watched.call("queue_stats", bound)
+    (stats,) = await watched.call("queue_stats", bound, "", 10)
     assert (stats["name"], stats["runnable"], stats["executing"]) == ("default", 2 * (bound + 1), bound + 1)
     assert "Seq Scan" not in watched.indexes()
     assert watched.widest() <= bound + 1
