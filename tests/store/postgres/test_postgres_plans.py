@@ -259,6 +259,16 @@ async def test_timers_and_the_reaper_are_by_index(watched: Watched) -> None:
     assert "Seq Scan" not in watched.indexes()
 
 
+async def test_looking_at_an_execution_is_planned_once(watched: Watched) -> None:
+    """Whoever polls one would else plan the view of executions each time, which takes longer than to read it."""
+    await watched.store.insert([row("a")])
+    for _ in range(10):
+        (found,) = await watched.call("view_by_promise", promise_of("a"))
+        assert found["promise"] == promise_of("a")
+    query = "select generic_plans from pg_prepared_statements where statement like '%executions_now where promise = $1'"
+    assert await watched.connection.fetchval(query) == 5, "after five that the server plans to compare"
+
+
 async def test_looking_at_queues_reads_no_whole_table(watched: Watched) -> None:
     """A dashboard asks every few seconds."""
     await crowd(watched, analysed=True)

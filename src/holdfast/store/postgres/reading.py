@@ -34,10 +34,11 @@ class Reading(Ledger):
             return await connection.fetch(self._sql[block], *arguments)
 
     async def get(self, promise: bytes) -> ExecutionView | None:
-        return (await self.get_many([promise]))[0]
+        rows = await self._rows("read an execution", "view_by_promise", promise)
+        return view_of(rows[0]) if rows else None
 
     async def get_many(self, promises: Sequence[bytes]) -> list[ExecutionView | None]:
-        return views_in_order(promises, await self._rows("read executions", "view_by_promise", promises))
+        return views_in_order(promises, await self._rows("read executions", "view_by_promises", promises))
 
     async def endings(self, promises: Sequence[bytes]) -> list[EndOf]:
         rows = await self._rows("look for ended executions", "endings", promises)

@@ -6,6 +6,10 @@ id, promise, kind, name, version, step, status::text, state, result, error, queu
   cancel_reason, deadline_at, journal_length, reports, published, beats, successor
 
 -- name: view_by_promise
+-- One is one row, whichever it is, so the server plans it once. How many an array has it would guess, and plan anew.
+select {view} from {schema}.executions_now where promise = $1
+
+-- name: view_by_promises
 select {view} from {schema}.executions_now where promise = any ($1::bytea[])
 
 -- name: endings
