@@ -396,6 +396,6 @@ async def test_nothing_is_kept_in_the_session(pooled: PostgresStore) -> None:
     """No settings that a pooler would refuse, no statement that another session would not know."""
     await pooled.insert([row("a")])
     async with pooled._connections.any("look") as connection:
-        await connection.fetch(pooled._sql["view_by_promise"], [promise_of("a")])
+        await connection.fetch(pooled._sql["view_by_promise"], promise_of("a"))
         assert await connection.fetchval("select count(*) from pg_prepared_statements") == 0
         assert await connection.fetchval("show plan_cache_mode") == "auto"
