@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 
 from holdfast.cli import answers
 from holdfast.core.journal.events import InvokeScheduled
@@ -44,23 +45,24 @@ def test_a_long_value_is_whole_in_a_pipe_and_cut_in_a_terminal(
     assert 0 < screen.count("long") < 40
 
 
-def test_what_the_code_at_hand_cannot_read_is_not_started(desk: Desk, holdfast: Call) -> None:
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("desk", "pay cannot be started with this, at $.amount: Expected `int`, got `str`"),
+        ("shop", "does not declare pay in version 1"),
+    ],
+)
+def test_what_the_code_at_hand_cannot_read_is_not_started(
+    desk: Desk, holdfast: Call, program: str, reason: str
+) -> None:
     desk.register()
     given = ("start", "pay", '{"amount": "five"}', "--queue", desk.queue)
-    refused = holdfast(*given, "--app", "tests.cli.programs.desk:app")
+    refused = holdfast(*given, "--app", f"tests.cli.programs.{program}:app")
     assert refused.code == 2
-    assert "pay cannot be started with this, at $.amount: Expected `int`, got `str`" in refused.err
+    assert reason in refused.err
+    assert holdfast("list", "--queue", desk.queue, "--json").json["executions"] == []
     assert holdfast(*given).code == 0
     assert len(holdfast("list", "--queue", desk.queue, "--json").json["executions"]) == 1
-
-
-def test_an_app_that_does_not_declare_what_is_started_cannot_check_it(desk: Desk, holdfast: Call) -> None:
-    desk.register()
-    given = ("start", "pay", '{"amount": "five"}', "--queue", desk.queue)
-    refused = holdfast(*given, "--app", "tests.cli.programs.shop:app")
-    assert refused.code == 2
-    assert "does not declare pay in version 1" in refused.err
-    assert holdfast("list", "--queue", desk.queue, "--json").json["executions"] == []
 
 
 def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:

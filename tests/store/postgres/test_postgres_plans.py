@@ -370,14 +370,19 @@ async def test_steps_that_leave_their_rows_alone_are_by_id_and_so_is_who_takes_t
     await watched.commit(steps(claims, 0))
     await leave_and_take(watched, claims[:count])
     await crowd(watched, analysed)
+    await fill_journals(watched, 4, analysed, where="input_hash = ''")
+    await leave_and_take(watched, claims[count:])
+
+
+async def fill_journals(watched: Watched, segments: int, analysed: bool, *, where: str = "true") -> None:
+    """So many of three events to each execution of which that is true."""
     schema = watched.store._schema
     await watched.connection.execute(
-        f"insert into {schema}.journal select e.id, 3 * g, 3, '[]' "
-        f"from {schema}.executions e cross join generate_series(0, 3) g where e.input_hash = ''"
+        f"insert into {schema}.journal (execution_id, first, count, body) select id, 3 * g, 3, '[]' "
+        f"from {schema}.executions cross join generate_series(0, {segments - 1}) g where {where}"
     )
     if analysed:
         await watched.connection.execute(f"vacuum analyze {schema}.journal")
-    await leave_and_take(watched, claims[count:])
 
 
 async def leave_and_take(watched: Watched, claims: list[ExecutionClaim]) -> None:
@@ -404,13 +409,7 @@ async def leave_and_take(watched: Watched, claims: list[ExecutionClaim]) -> None
 async def test_a_journal_is_one_indexed_read(watched: Watched, analysed: bool) -> None:
     await watched.store.insert([row(f"{n}") for n in range(BATCH)])
     await watched.pick(BATCH)
-    schema = watched.store._schema
-    await watched.connection.execute(
-        f"insert into {schema}.journal select e.id, g, 1, '[]' "
-        f"from {schema}.executions e cross join generate_series(1, 200) g"
-    )
-    if analysed:
-        await watched.connection.execute(f"vacuum analyze {schema}.journal")
+    await fill_journals(watched, 200, analysed)
     assert len(await watched.call("journal_of", promise_of("7"))) == 200
     assert watched.indexes("journal") == {"journal_pkey"}
     assert "Sort" not in {node["Node Type"] for node in watched.nodes()}, "the first segments wait for the last"
