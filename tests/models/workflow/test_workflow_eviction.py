@@ -7,6 +7,7 @@ import copy
 import gc
 import hashlib
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,7 +17,7 @@ from holdfast.models.workflow.runner import WorkflowRunner
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.warm import WarmSessions
 from holdfast.store.effects import AdvanceExecution
-from holdfast.store.values import ExecutionClaim, Receipt
+from holdfast.store.values import CHILD, SIGNAL, ExecutionClaim, Picked, Receipt, Signal
 from holdfast.testing.faults import FaultyStore, lose_reply
 from tests.models.workflow.kit import Gate, Rig
 
@@ -215,6 +216,44 @@ async def test_keys_and_times_survive_a_worker_killed_in_the_call_they_went_to(r
     assert await rig.status(handle) is Status.DONE
     assert len(seen) == 2
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("kind", [SIGNAL, CHILD])
+async def test_nothing_begins_before_what_came_is_committed(rig: Rig, kind: str) -> None:
+    """Whatever it is, and be it the end of a child that nobody waits for: PostgreSQL's `pick_1` relies on it."""
+    committed: list[int] = []
+
+    @rig.app.task(retry=RetryPolicy(max_attempts=2, initial_delay=10))
+    async def acts() -> None:
+        view = await rig.stores.store.get(handle.id.to_bytes())
+        assert view is not None
+        committed.append(view.revision)
+        if len(committed) == 1:
+            raise ValueError("once more")
+
+    @rig.app.workflow
+    async def retries(ctx: Context) -> None:
+        await acts()
+
+    handle = await retries.start()
+    worker = await rig.worker()
+    await worker.run_until_idle()
+    picked_at: list[int] = []
+    pick = worker.store.pick
+
+    async def pick_with_more(*arguments: Any) -> Picked:
+        picked = await pick(*arguments)
+        for claim in picked.claims:
+            picked_at.append(claim.revision)
+            name = "news" if kind == SIGNAL else f"{claim.promise.hex()}{99:08x}"
+            claim.inbox = (Signal(10**9, name, '{"status":"done","result":1,"error":null,"state":null}', kind),)
+        return picked
+
+    worker.store.pick = pick_with_more  # type: ignore[method-assign]
+    await rig.advance(10)
+    await worker.run_once()
+    assert await rig.status(handle) is Status.DONE
+    assert committed[1:] == [picked_at[0] + 1]
 
 
 async def test_after_a_crash_the_attempt_is_counted_before_it_begins(rig: Rig) -> None:

@@ -246,6 +246,7 @@ class RunLedger:
             else:
                 self._session.deliver(row.name, row.payload)
             self._ingested.append(row.id)
+            self._session.decided = True  # nothing begins before it is committed
 
     def _child_ended(self, promise_id: str, end: ChildEnd) -> None:
         session = self._session

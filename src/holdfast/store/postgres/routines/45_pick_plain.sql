@@ -54,6 +54,15 @@ begin
       {include lock_worker}
       return query
         {include lease_rows};
+      -- A workflow commits that it took something in before it begins anything, and that commit takes this one along to
+      -- the disk: who loses this one with the server has done nothing yet, and is fenced.
+      if not exists (
+        select from {schema}.executions e
+        where e.id = any (v_ids)
+          and (e.kind <> 'workflow' or not exists (select from {schema}.signals s where s.target_id = e.id))
+      ) then
+        set local synchronous_commit = off;
+      end if;
     end if;
     if cardinality(v_ids) < v_plain or v_is_trial then
       next_due := extract(epoch from (

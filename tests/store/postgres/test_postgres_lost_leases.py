@@ -1,0 +1,79 @@
+"""Leases that do not wait for the disk: only where their holder commits before it begins anything."""
+
+from __future__ import annotations
+
+import asyncpg
+from tests.store.postgres.conftest import Connect
+
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.core.status import Status
+from holdfast.models.workflow.definition import KIND
+from holdfast.store.effects import AppendJournal, ConsumeSignals
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.values import NewExecution, NewSignal
+from holdfast.testing.hand import HANDLER, Hand, done, go, park, row
+from holdfast.testing.postgres import PostgresServer
+
+
+def workflow(key: str) -> NewExecution:
+    return row(key, kind=KIND, handler=HANDLER)
+
+
+async def waiting(hand: Hand, *rows: NewExecution) -> None:
+    """They are parked, and then sent a signal."""
+    for one in rows:
+        claim = await hand.take(one)
+        await hand.apply(claim, park("go"))
+    await hand.store.deliver([NewSignal(one.promise, "go", "1") for one in rows])
+
+
+async def picked(schema: str, connect: Connect) -> tuple[int, str, str]:
+    """How many a pick leases, whether its commit waits, and whether the next one of its session does."""
+    connection = await connect()
+    async with connection.transaction():
+        statement = f"select * from {schema}.pick_1('w1', '{{default}}', '{{10}}', $1, 10)"
+        leased = len(await connection.fetch(statement, [HANDLER])) - 1
+        own = await connection.fetchval("show synchronous_commit")
+    return leased, own, await connection.fetchval("show synchronous_commit")
+
+
+async def test_that_of_a_workflow_that_was_sent_something(hand: Hand, schema: str, connect: Connect) -> None:
+    await waiting(hand, workflow("a"), workflow("b"))
+    assert await picked(schema, connect) == (2, "off", "on")
+
+
+async def test_not_if_one_of_them_may_begin_something_at_once(hand: Hand, schema: str, connect: Connect) -> None:
+    await waiting(hand, workflow("a"))
+    await hand.insert(workflow("new"))
+    assert await picked(schema, connect) == (2, "on", "on")
+
+
+async def test_not_of_anything_but_a_workflow(hand: Hand, schema: str, connect: Connect) -> None:
+    await waiting(hand, row("machine"))
+    assert await picked(schema, connect) == (1, "on", "on")
+
+
+async def test_one_that_the_server_loses_is_granted_to_another_and_fences_the_first() -> None:
+    with PostgresServer(fsync=True, settings={"wal_writer_delay": "10s"}) as server:
+        store = PostgresStore(server.url())
+        await store.open()
+        first = await Hand(store, "w1", lease_seconds=3600).start()
+        second = await Hand(store, "w2", lease_seconds=3600).start()
+        kept = await first.take(row("new"))
+        await waiting(first, workflow("sent"))
+        (lost,) = await first.pick()
+        server.kill()
+        server.restart()
+        for tried in range(20):  # one for each connection that broke, at most
+            try:
+                view = await first.view(lost)
+                break
+            except (StoreUnavailableError, asyncpg.PostgresError):
+                assert tried < 19
+        assert (view.status, (await first.view(kept)).status) == (Status.RUNNABLE, Status.EXECUTING)
+        (found,) = await second.pick()
+        assert (found.row, found.epoch) == (lost.row, lost.epoch)
+        taken = ConsumeSignals(tuple(signal.id for signal in lost.inbox))
+        assert not (await first.commit(lost, go(), AppendJournal(0, 1, "{}"), taken)).applied
+        assert (await second.commit(found, done(), AppendJournal(0, 1, "{}"), taken)).applied
+        await store.close()
