@@ -219,7 +219,9 @@ async def test_keys_and_times_survive_a_worker_killed_in_the_call_they_went_to(r
 
 
 @pytest.mark.parametrize("kind", [SIGNAL, CHILD])
-async def test_nothing_begins_before_what_came_is_committed(rig: Rig, kind: str) -> None:
+async def test_nothing_begins_before_what_came_is_committed(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever it is, and be it the end of a child that nobody waits for: PostgreSQL's `pick_1` relies on it."""
     committed: list[int] = []
 
@@ -249,7 +251,7 @@ async def test_nothing_begins_before_what_came_is_committed(rig: Rig, kind: str)
             claim.inbox = (Signal(10**9, name, '{"status":"done","result":1,"error":null,"state":null}', kind),)
         return picked
 
-    worker.store.pick = pick_with_more  # type: ignore[method-assign]
+    monkeypatch.setattr(worker.store, "pick", pick_with_more)
     await rig.advance(10)
     await worker.run_once()
     assert await rig.status(handle) is Status.DONE
