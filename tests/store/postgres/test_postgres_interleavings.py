@@ -90,6 +90,18 @@ async def test_a_step_waits_for_who_has_its_row_and_the_others_of_its_flush_do_n
     assert [(await hand.view(key)).journal_length for key in ("a", "b")] == [2 * EVENTS, 2 * EVENTS]
 
 
+async def test_a_step_alone_that_waited_for_a_delivery_hears_of_it_with_the_next(
+    ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect
+) -> None:
+    """As of a signal that comes after it: it looks with the snapshot from before it waited."""
+    (claim,) = await walkers(hand, "a")
+    await deliver_in(held, ledger, NewSignal(claim.promise, "go", "1"))
+    flushed = await while_held(await connect(), held, hand.flush(Commit(claim, step(EVENTS))))
+    receipts = [*flushed.receipts, await hand.apply(claim, *step(2 * EVENTS))]
+    assert [(receipt.applied, receipt.inbox_count) for receipt in receipts] == [(True, 0), (True, 1)]
+    assert (await hand.view("a")).journal_length == 3 * EVENTS
+
+
 @pytest.mark.parametrize("alone", [True, False])
 async def test_a_step_that_waited_for_who_took_its_row_is_fenced(
     ledger: PostgresStore, hand: Hand, held: Connection, connect: Connect, alone: bool
@@ -146,7 +158,7 @@ async def test_user_code_that_a_step_under_way_has_fenced_takes_no_effect(
     (claim,) = await walkers(hand, "a")
     segment = step(EVENTS)[1]
     fence = (hand.name, claim.row, claim.epoch, claim.revision)
-    await held.fetchrow(ledger._sql["leave_one"], *fence, segment.first, segment.count, segment.body, None)
+    await held.fetchrow(ledger._sql["flush_step"], *fence, segment.first, segment.count, segment.body, None)
 
     async def pay(connection: Connection) -> None:
         await connection.execute(f"create table {ledger._schema}.paid ()")

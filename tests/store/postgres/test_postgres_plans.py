@@ -390,7 +390,7 @@ async def leave_and_take(watched: Watched, claims: list[ExecutionClaim]) -> None
     for number in (1, 2):
         segment = (number, 3 * number, 3, '{"events":[]}', "on")
         if len(claims) == 1:
-            await watched.call("leave_one", "w1", ids[0], epochs[0], *segment)
+            await watched.call("flush_step", "w1", ids[0], epochs[0], *segment)
         else:
             await watched.call("leave", "w1", ids, epochs, *([value] * len(claims) for value in segment))
         assert watched.indexes() == {"executions_pkey"}

@@ -146,16 +146,17 @@ class Work(Ledger):
             claim, untold = commit.claim, segment.count
             fence = (worker, claim.row, claim.epoch, claim.revision)
             arguments = (*fence, segment.first, segment.count, segment.body, advance_of(commit).step)
-            block = "leave_one"
+            block = "flush_step"
         if arguments is not None:
             reach("flush.before")
             async with self._connections.flush() as connection:
                 answer = await connection.fetchrow(self._sql[block], *arguments)
             assert answer is not None, f"{block} answers one row"
-            if answer[0] is not None:
+            inbox_count, at = answer
+            if at is not None:
                 reach("flush.after")
-                receipt = Receipt(True, Status.EXECUTING, inbox_count=answer[0], untold=untold)
-                return Flushed([receipt], at_us=to_us(answer[1]))
+                receipt = Receipt(True, Status.EXECUTING, inbox_count=inbox_count, untold=untold)
+                return Flushed([receipt], at_us=to_us(at))
         return await self._flush_rows(worker, [commit])
 
     async def _flush_together(self, worker: str, commits: Sequence[Commit], now_us: int) -> Flushed:

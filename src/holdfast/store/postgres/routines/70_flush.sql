@@ -5,7 +5,7 @@
 --   flush_one_1    one such commit alone, which may consume signals and wait for some, without arrays: half the cost
 --   flush_kept_1   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
 --   leave_1        steps of runs that leave their rows alone, beside any of the others or for themselves
---   leave_one_1    one such step
+--   flush_step_1   one such step alone, with nothing in its inbox
 --   flush_1        commits with everything
 --
 -- Separate statements on purpose: one big statement would look at the inbox with the snapshot from before it waited
@@ -166,7 +166,7 @@ begin
   end if;
 end $$;
 
--- No inbox in the answer: it was not written, and nothing is said about why.
+-- Of this and `flush_step_1`: no time in the answer means that it was not written, and nothing is said about why.
 create or replace function {schema}.flush_kept_1(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_step text, p_state json, p_digest text,
   p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, out inbox int, out at timestamptz
@@ -182,6 +182,7 @@ begin
   where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and not e.paused
     and not e.cancel_requested and {include revision_now} = p_revision;
   if not found then
+    at := null;
     return;
   end if;
   if p_journal_body is not null then
@@ -222,21 +223,19 @@ begin
   end if;
 end $$;
 
--- The same of one alone, which may wait. No inbox in the answer: it was not written.
-create or replace function {schema}.leave_one_1(
+-- The same of one alone, which may wait. What is delivered meanwhile is for its next commit, like what comes after it.
+create or replace function {schema}.flush_step_1(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_first bigint, p_count int, p_body json, p_step text,
-  out inbox int, out at timestamptz
+  out at timestamptz
 ) language plpgsql as $$
 begin
-  at := {schema}.clock();
   insert into {schema}.journal (execution_id, first, count, body, step, revision)
     select e.id, p_first, p_count, p_body, p_step, p_revision + 1 from {schema}.executions e
     where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and not e.paused
       and not e.cancel_requested and {include revision_now} = p_revision
-    for no key update;
-  if found then
-    select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
-  end if;
+      and not exists (select from {schema}.signals s where s.target_id = p_id)
+    for no key update
+  returning {schema}.clock() into at;
 end $$;
 
 create or replace function {schema}.flush_1(

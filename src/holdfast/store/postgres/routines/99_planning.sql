@@ -22,7 +22,7 @@ begin
   for v_routine in
     select oid from pg_proc
     where pronamespace = '{schema}'::regnamespace
-      and proname ~ '^(pick|reclaim|deliver|deliver_one|flush|flush_(plain|ends|one|kept)|leave|leave_one)_[0-9]+$'
+      and proname ~ '^(pick|reclaim|deliver|deliver_one|flush|flush_(plain|ends|one|kept|step)|leave)_[0-9]+$'
   loop
     execute format('alter function %s set enable_bitmapscan = off', v_routine);
   end loop;

@@ -102,15 +102,15 @@ select * from ({flush}) f cross join lateral {schema}.leave_1(f.at, $1, {columns
 -- name: leave
 select *, {schema}.clock() as at from {schema}.leave_1(null, $1, $2, $3, $4, $5, $6, $7, $8)
 
--- name: leave_one
-select inbox, at from {schema}.leave_one_1($1, $2, $3, $4, $5, $6, $7, $8)
+-- name: flush_step
+select 0 as inbox, {schema}.flush_step_1($1, $2, $3, $4, $5, $6, $7, $8) as at
 
 -- name: warm_flush
 select from {schema}.flush_one_1(
   '', 0, 0, 0, 'awaiting_signal', null, null, null, null, null, null, null, null, null, 0, 0, 0, '{}', '{}', '{""}', null, null,
   '{}');
 select from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, 0, null, null, null);
-select from {schema}.leave_one_1('', 0, 0, 0, 0, 0, '{}', null);
+select {schema}.flush_step_1('', 0, 0, 0, 0, 0, '{}', null);
 select from {schema}.wake_1('')
 
 -- name: warm_flushes
