@@ -16,7 +16,14 @@ import pytest_asyncio
 from tests.store.postgres.conftest import Connection
 
 from holdfast.core.status import Status
-from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, ConsumeSignals, SpawnExecutions
+from holdfast.store.effects import (
+    AdvanceExecution,
+    AppendJournal,
+    Commit,
+    ConsumeSignals,
+    RecordTransition,
+    SpawnExecutions,
+)
 from holdfast.store.flows import FLOW, MESSAGE, Collate, EndJob, OpenJob
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
@@ -24,7 +31,7 @@ from holdfast.store.postgres.flush import build_call
 from holdfast.store.postgres.reading import IDLE
 from holdfast.store.postgres.rows import claim_of
 from holdfast.store.values import ExecutionClaim, NewSignal
-from holdfast.testing.hand import HANDLER, Hand, child_rows, done, go, keep, park, promise_of, row
+from holdfast.testing.hand import HANDLER, Hand, child_rows, done, go, keep, park, promise_of, row, wait_children
 from holdfast.testing.postgres import PostgresServer
 
 MANY = 3_000
@@ -42,6 +49,10 @@ select sha256(convert_to($1::text || g, 'utf8')), 'machine', 'Order', 1, $2::big
   case when $4::text = 'executing' then 'somebody else' end
 from generate_series(1, $6::int) g
 """
+
+
+# Never, while the ledger was small and the plans were made, or when it is large: by the last they are made anew.
+STATISTICS = pytest.mark.parametrize("analysed", ["never", "early", "late"])
 
 
 def wait_for(calls: int) -> AdvanceExecution:
@@ -64,6 +75,9 @@ class Watched:
     async def call(self, block: str, *arguments: object) -> list[asyncpg.Record]:
         self.plans.clear()
         return await self.connection.fetch(self.store._sql[block], *arguments)
+
+    async def analyse(self) -> None:
+        await self.connection.execute("vacuum analyze")
 
     async def pick(self, limit: int = BATCH) -> list[ExecutionClaim]:
         rows = await self.call("pick", "w1", ["default"], [limit], [HANDLER], limit)
@@ -177,20 +191,46 @@ async def test_a_pick_is_flat_and_by_its_index(watched: Watched, analysed: bool)
     assert watched.pages() < pages_alone
 
 
+@STATISTICS
 @pytest.mark.parametrize("advance", [keep("next", '{"n": 1}'), done(), park("x")], ids=["keep", "done", "park"])
 @pytest.mark.parametrize("count", [1, BATCH])
-async def test_a_flush_joins_by_id_alone(watched: Watched, advance: AdvanceExecution, count: int) -> None:
+async def test_a_flush_joins_by_id_alone(
+    watched: Watched, advance: AdvanceExecution, count: int, analysed: str
+) -> None:
     """Whatever else the worker holds, and whatever the tables held when the plan was made."""
-    await watched.store.insert([row(f"{n}") for n in range(4 * BATCH)])
-    claims = await watched.pick(4 * BATCH)
+    await watched.store.insert([row(f"{n}") for n in range(4 * count)])
+    claims = await watched.pick(4 * count)
+    if analysed == "early":
+        await watched.analyse()
     await watched.flush(claims[:count], advance)
     pages_alone = watched.pages()
-    await crowd(watched, analysed=True)
-    await watched.flush(claims[BATCH : BATCH + count], advance)
+    await crowd(watched, analysed == "late")
+    await watched.flush(claims[count : 2 * count], advance)
     assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}  # by promise: targets of signals
     assert watched.widest() <= count
     assert watched.indexes("signals") <= {"signals_inbox", "signals_dedup"}
     assert watched.pages() < 3 * pages_alone
+
+
+@STATISTICS
+@pytest.mark.parametrize("riding", ["children", "published", "line"])
+async def test_what_rides_on_a_commit_is_by_id(watched: Watched, riding: str, analysed: str) -> None:
+    def commit_of(claim: ExecutionClaim) -> Commit:
+        if riding == "children":
+            return Commit(claim, (wait_children(), SpawnExecutions(child_rows(claim, 1, queue="theirs"))))
+        if riding == "published":
+            return Commit(claim, (AdvanceExecution(status=Status.EXECUTING, published="{}"),))
+        return Commit(claim, (keep(), RecordTransition("a", "next", "b", 0)))
+
+    await watched.store.insert([row(f"{n}") for n in range(2 * BATCH)])
+    claims = await watched.pick(2 * BATCH)
+    if analysed == "early":
+        await watched.analyse()
+    await watched.commit([commit_of(claim) for claim in claims[:BATCH]])
+    await crowd(watched, analysed == "late")
+    await watched.commit([commit_of(claim) for claim in claims[BATCH:]])
+    assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}
+    assert watched.widest() <= BATCH
 
 
 async def test_a_kept_lease_stays_in_its_page(watched: Watched) -> None:
@@ -359,18 +399,20 @@ async def test_a_step_of_a_journal_costs_the_same_however_long_it_is(watched: Wa
     assert watched.pages() < 3 * pages_alone
 
 
-@pytest.mark.parametrize("analysed", [False, True], ids=["no-statistics", "analysed"])
+@STATISTICS
 @pytest.mark.parametrize("count", [1, BATCH])
 async def test_steps_that_leave_their_rows_alone_are_by_id_and_so_is_who_takes_these(
-    watched: Watched, count: int, analysed: bool
+    watched: Watched, count: int, analysed: str
 ) -> None:
     """Whatever is held by others, and whatever the tables held when the plans were made."""
     await watched.store.insert([row(f"{n}") for n in range(2 * count)])
     claims = await watched.pick(2 * count)
     await watched.commit(steps(claims, 0))
+    if analysed == "early":
+        await watched.analyse()
     await leave_and_take(watched, claims[:count])
-    await crowd(watched, analysed)
-    await fill_journals(watched, 4, analysed, where="input_hash = ''")
+    await crowd(watched, analysed == "late")
+    await fill_journals(watched, 4, analysed == "late", where="input_hash = ''")
     await leave_and_take(watched, claims[count:])
 
 

@@ -33,8 +33,9 @@ begin
       digest, knows, added, pending, ord
     )
     -- The fence (ruling E1): a row has a holder if and only if it is executing, by a constraint of the table. Written
-    -- so that no index but the primary key fits: the one of held rows would cost what the worker holds, each time.
-    where e.id = o.id and coalesce(e.locked_by, '') = p_worker and e.lease_epoch = o.epoch
+    -- so that no index but the primary key fits: the one of held rows would cost what the worker holds, each time. And so
+    -- that it fits one id after the other only: by `=`, a plan for a small ledger goes through all of its rows in order.
+    where e.id = any (array[o.id]) and coalesce(e.locked_by, '') = p_worker and e.lease_epoch = o.epoch
       and {include revision_now} = o.revision
     returning o.ord::int, e.id, e.status::text, e.status::text <> o.status or e.cancel_requested as is_odd,
       e.cancel_requested, e.partition_key, e.status = 'runnable' and e.eligible_at <= p_now and not e.paused as is_due

@@ -9,7 +9,8 @@
 --   flush_1        commits with everything
 --
 -- Separate statements on purpose: one big statement would look at the inbox with the snapshot from before it waited
--- for the lock, and its parts would not see each other's writes.
+-- for the lock, and its parts would not see each other's writes. Rows of arrays are joined by `= any (array[id])`: see
+-- `advance_1`.
 
 create or replace function {schema}.flush_plain_1(
   p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[], p_state json[],
@@ -208,10 +209,12 @@ begin
       select e.id, o.first, o.count, o.body, o.step, o.revision + 1
       from unnest(p_id, p_epoch, p_revision, p_first, p_count, p_body, p_step)
         o(id, epoch, revision, first, count, body, step)
-      -- See `advance_1` for how the holder is asked for.
-      join {schema}.executions e on e.id = o.id and coalesce(e.locked_by, '') = p_worker and e.lease_epoch = o.epoch
-        and not e.paused and not e.cancel_requested and {include revision_now} = o.revision
-      for no key update of e skip locked
+      cross join lateral (
+        select e.id from {schema}.executions e
+        where e.id = o.id and e.locked_by = p_worker and e.lease_epoch = o.epoch and not e.paused
+          and not e.cancel_requested and {include revision_now} = o.revision
+        for no key update skip locked
+      ) e
     returning execution_id
   )
   select array_agg(execution_id) into v_left from written;
@@ -408,7 +411,7 @@ begin
           else v_released[s.ord] or exists (
             select from {schema}.executions x where x.unique_key = e.unique_key and x.id <> e.id
               and not x.unique_released and x.status = any (x.unique_scope)) end
-      from spawned s where e.id = p_id[s.ord]
+      from spawned s where e.id = any (array[p_id[s.ord]])
       returning s.ord, e.id, e.partition_key, e.cancel_requested, e.status = 'runnable' and s.pending = 0 as goes_on
     )
     -- Of two entries for one position in `odd`, the later one holds.
@@ -432,7 +435,7 @@ begin
       attributes = coalesce(c.attributes, e.attributes)
     from unnest(p_column_ord, p_column_beats, p_column_published, p_column_attributes)
       c(ord, beats, published, attributes)
-    where c.ord = any (v_live) and e.id = p_id[c.ord];
+    where c.ord = any (v_live) and e.id = any (array[p_id[c.ord]]);
     if exists (select from unnest(p_column_published) p where p is not null) then
       perform {schema}.wake_1('published');
     end if;
@@ -442,7 +445,7 @@ begin
       select e.id, e.revision, v_now, n.step, n.outcome, n.next_step, n.attempt, n.error
       from unnest(p_line_ord, p_line_step, p_line_outcome, p_line_next_step, p_line_attempt, p_line_error)
         n(ord, step, outcome, next_step, attempt, error)
-      join {schema}.executions e on e.id = p_id[n.ord]
+      join {schema}.executions e on e.id = any (array[p_id[n.ord]])
       where n.ord = any (v_live)
       on conflict do nothing;
   end if;
@@ -472,7 +475,7 @@ begin
       odd_cancel || array_agg(e.cancel_requested)
     into odd, odd_status, odd_cancel
     from unnest(p_id, p_status) with ordinality o(id, status, ord)
-    join {schema}.executions e on e.id = o.id and e.status = 'runnable'
+    join {schema}.executions e on e.id = any (array[o.id]) and e.status = 'runnable'
     where o.ord = any (v_live) and o.status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise');
   end if;
   if p_continue_ord <> '{}' then

@@ -27,10 +27,5 @@ begin
     execute format('alter function %s set enable_bitmapscan = off', v_routine);
   end loop;
   -- Rows by id, and of each what its journal has beyond them: any other join reads whole tables.
-  for v_routine in
-    select oid from pg_proc
-    where pronamespace = '{schema}'::regnamespace and proname ~ '^(advance|leave|catch_up)_[0-9]+$'
-  loop
-    execute format('alter function %s set enable_hashjoin = off set enable_mergejoin = off', v_routine);
-  end loop;
+  alter function {schema}.catch_up_1 set enable_hashjoin = off set enable_mergejoin = off;
 end $$;
