@@ -264,6 +264,15 @@ async def test_inserting_and_delivering_are_by_index(watched: Watched, analysed:
     assert watched.widest() == 1
 
 
+async def test_a_delivery_goes_by_no_index_of_names(watched: Watched) -> None:
+    """It asks for jobs, by their kind among other things."""
+    await watched.store.insert([row(f"{n}") for n in range(BATCH)])
+    await watched.pick()
+    await watched.analyse()
+    await watched.call("deliver", *signal_columns([NewSignal(promise_of(f"{n}"), "go", "1") for n in range(BATCH)]))
+    assert watched.indexes() <= {"executions_promise", "executions_pkey"}
+
+
 async def test_hot_calls_use_no_bitmaps(watched: Watched) -> None:
     """A bitmap marks no entry of an index as dead, and would read every signal that was ever consumed."""
 

@@ -126,9 +126,9 @@ create index executions_idle on {schema}.executions (queue, status, id)
 create index executions_failed on {schema}.executions (ended_at, id) where status = 'failed';
 create index executions_stranded on {schema}.executions (id) where status = 'stranded';
 -- What people ask for by kind and name, newest first. An expression, so that no plan takes it for a kind alone, and with a
--- condition, true of every row, that hot statements do not name: in a small ledger it finds an id as fast as the primary
+-- condition, true of every row, that no hot statement implies: in a small ledger it finds an id as fast as the primary
 -- key does, and a plan outlives that.
-create index executions_named on {schema}.executions ((kind || '/' || name), id) where kind <> '';
+create index executions_named on {schema}.executions ((kind || '/' || name), id) where name <> '';
 -- What executions are searched by. The column itself is json, which comes back as it was given.
 create index executions_attributes on {schema}.executions using gin ((attributes::jsonb) jsonb_path_ops)
   where attributes is not null;

@@ -40,7 +40,7 @@ order by id desc limit $5
 -- The same of one definition. As a range of rows and not by `=`: then no other index has this order, and the planner
 -- cannot go by the ids alone past all the others.
 select {view} from {schema}.executions_now
-where kind <> '' and (kind || '/' || name, id) < ($6::text || '/' || $7::text, $1)
+where name <> '' and (kind || '/' || name, id) < ($6::text || '/' || $7::text, $1)
   and (kind || '/' || name, id) > ($6::text || '/' || $7::text, $2)
   and ($3::text is null or queue = $3) and ($4::text[] is null or status = any ($4::text[]::{schema}.status[]))
 order by kind || '/' || name desc, id desc limit $5
@@ -73,18 +73,18 @@ select id from {schema}.executions where id < $1 order by id desc limit 1 offset
 
 -- name: browse_named_floor
 select id from {schema}.executions
-where kind <> '' and (kind || '/' || name, id) < ($3::text || '/' || $4::text, $1)
+where name <> '' and (kind || '/' || name, id) < ($3::text || '/' || $4::text, $1)
   and kind || '/' || name >= $3::text || '/' || $4::text
 order by kind || '/' || name desc, id desc limit 1 offset $2
 
 -- name: newest_named
 -- The definitions that were asked for, each with its newest row: a few steps each, however many rows they have.
 with recursive named(definition) as (
-  (select e.kind || '/' || e.name as definition from {schema}.executions e where e.kind <> '' order by definition limit 1)
+  (select e.kind || '/' || e.name as definition from {schema}.executions e where e.name <> '' order by definition limit 1)
   union all
   select (
     select e.kind || '/' || e.name as definition from {schema}.executions e
-    where e.kind <> '' and e.kind || '/' || e.name > n.definition order by definition limit 1
+    where e.name <> '' and e.kind || '/' || e.name > n.definition order by definition limit 1
   )
   from named n where n.definition is not null
 ),
@@ -94,7 +94,7 @@ parted as materialized (
 )
 select p.kind, p.name, newest.id from parted p cross join lateral (
   select e.id from {schema}.executions e
-  where e.kind <> '' and (e.kind || '/' || e.name, e.id) < (p.definition, $1::bigint)
+  where e.name <> '' and (e.kind || '/' || e.name, e.id) < (p.definition, $1::bigint)
     and e.kind || '/' || e.name >= p.definition
   order by e.kind || '/' || e.name desc, e.id desc limit 1
 ) newest
