@@ -1,6 +1,6 @@
 -- How the routines that are called from outside are planned, whatever the session or a pooler in front of it has set:
 -- once and for all parameters, and never by reading a whole table because it was empty when the plan was made. What
--- they call in turn is planned so as well. Entering a function with settings costs a microsecond.
+-- they call in turn is planned so as well. Entering a function with settings costs five microseconds, with any number.
 
 do $$
 declare
