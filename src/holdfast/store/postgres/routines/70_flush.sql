@@ -307,7 +307,7 @@ begin
   from own;
   woke := false;
   at := v_now;
-  if v_live is null then
+  if v_live is null and p_id <> '{0}' then  -- else it is planned ahead: see flush_one_1
     return;
   end if;
 
