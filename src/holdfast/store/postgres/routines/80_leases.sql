@@ -197,6 +197,8 @@ begin
       where m.id = any (v_messages) and m.id = any (v_locked) and m.parent_id = any (v_ids));
     select c.woke, c.ended into v_woke, ended from {schema}.request_cancel_1(v_ids, p_reason, v_now) c;
     woke := woke or v_woke;
+  elsif woke then
+    set local synchronous_commit = off;  -- forgotten, it is fired again
   end if;
   select least(
     (select wake_at from {schema}.executions where wake_at is not null order by wake_at limit 1),
