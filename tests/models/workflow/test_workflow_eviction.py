@@ -218,11 +218,12 @@ async def test_keys_and_times_survive_a_worker_killed_in_the_call_they_went_to(r
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("kind", [SIGNAL, CHILD])
+@pytest.mark.parametrize("kind", [SIGNAL, CHILD, None], ids=["signal", "child", "time"])
 async def test_nothing_begins_before_what_came_is_committed(
-    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, kind: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it is, and be it the end of a child that nobody waits for: PostgreSQL's `pick_1` relies on it."""
+    """Whatever it is, and be it the end of a child that nobody waits for, or time for the next attempt at a call:
+    PostgreSQL's `pick_1` relies on it."""
     committed: list[int] = []
 
     @rig.app.task(retry=RetryPolicy(max_attempts=2, initial_delay=10))
@@ -247,8 +248,11 @@ async def test_nothing_begins_before_what_came_is_committed(
         picked = await pick(*arguments)
         for claim in picked.claims:
             picked_at.append(claim.revision)
-            name = "news" if kind == SIGNAL else f"{claim.promise.hex()}{99:08x}"
-            claim.inbox = (Signal(10**9, name, '{"status":"done","result":1,"error":null,"state":null}', kind),)
+            assert claim.timed_out
+            if kind is not None:
+                name = "news" if kind == SIGNAL else f"{claim.promise.hex()}{99:08x}"
+                claim.inbox = (Signal(10**9, name, '{"status":"done","result":1,"error":null,"state":null}', kind),)
+                claim.timed_out = False
         return picked
 
     monkeypatch.setattr(worker.store, "pick", pick_with_more)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 import asyncpg
+import pytest
 from tests.store.postgres.conftest import Connect
 
 from holdfast.core.errors import StoreUnavailableError
@@ -13,6 +17,8 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.values import NewExecution, NewSignal
 from holdfast.testing.hand import HANDLER, Hand, done, go, park, row
 from holdfast.testing.postgres import PostgresServer
+
+Wake: TypeAlias = Callable[..., Awaitable[None]]
 
 
 def workflow(key: str) -> NewExecution:
@@ -25,6 +31,14 @@ async def waiting(hand: Hand, *rows: NewExecution) -> None:
         claim = await hand.take(one)
         await hand.apply(claim, park("go"))
     await hand.store.deliver([NewSignal(one.promise, "go", "1") for one in rows])
+
+
+async def due(hand: Hand, *rows: NewExecution) -> None:
+    """They are parked, and their timers fire."""
+    for one in rows:
+        claim = await hand.take(one)
+        await hand.apply(claim, park("go", wake_after=0))
+    await hand.store.fire_timers(len(rows))
 
 
 async def picked(schema: str, connect: Connect) -> tuple[int, str, str]:
@@ -42,14 +56,20 @@ async def test_that_of_a_workflow_that_was_sent_something(hand: Hand, schema: st
     assert await picked(schema, connect) == (2, "off", "on")
 
 
+async def test_that_of_a_workflow_whose_time_has_come(hand: Hand, schema: str, connect: Connect) -> None:
+    await due(hand, workflow("a"), workflow("b"))
+    assert await picked(schema, connect) == (2, "off", "on")
+
+
 async def test_not_if_one_of_them_may_begin_something_at_once(hand: Hand, schema: str, connect: Connect) -> None:
     await waiting(hand, workflow("a"))
     await hand.insert(workflow("new"))
     assert await picked(schema, connect) == (2, "on", "on")
 
 
-async def test_not_of_anything_but_a_workflow(hand: Hand, schema: str, connect: Connect) -> None:
-    await waiting(hand, row("machine"))
+@pytest.mark.parametrize("wake", [waiting, due])
+async def test_not_of_anything_but_a_workflow(hand: Hand, schema: str, connect: Connect, wake: Wake) -> None:
+    await wake(hand, row("machine"))
     assert await picked(schema, connect) == (1, "on", "on")
 
 

@@ -93,6 +93,7 @@ class Run(Lane):
         if not is_new:  # else it waits for nothing yet
             session.receive_wanted()  # before timers: a signal in time does not lose to a worker that came late
             session.fire_timers(claim.picked_at_us)
+            session.decided |= claim.timed_out  # nothing begins before it is committed, as in `_ingest`
         if reason is not None:
             session.request_cancel(reason)
 

@@ -67,12 +67,13 @@ begin
     {include lock_worker}
     return query
       {include lease_rows};
-    -- A workflow commits that it took something in before it begins anything, and that commit takes this one along to the
-    -- disk: who loses this one with the server has done nothing yet, and is fenced.
+    -- A workflow commits that it took something in, or that its time has come, before it begins anything, and that commit
+    -- takes this one along to the disk: who loses this one with the server has done nothing yet, and is fenced.
     if not exists (
       select from {schema}.executions e
       where e.id = any (v_ids)
-        and (e.kind <> 'workflow' or not exists (select from {schema}.signals s where s.target_id = e.id))
+        and (e.kind <> 'workflow' or not e.timed_out
+          and not exists (select from {schema}.signals s where s.target_id = e.id))
     ) then
       set local synchronous_commit = off;
     end if;
