@@ -120,6 +120,16 @@ async def test_the_next_due_row_is_one_of_the_queues_asked_for(hand: Hand) -> No
     assert (await hand.ask()).next_due_seconds == pytest.approx(50)
 
 
+async def test_the_next_due_row_may_be_of_any_priority(hand: Hand) -> None:
+    """Also of one whose other rows are picked just now, and of one between two of these."""
+    await hand.insert(row("a", priority=-1), row("b", priority=1), row("c", priority=3))
+    for priority, delay in ((-1, 40), (0, 30), (1, 20), (3, 50)):
+        await hand.insert(row(f"in {delay}", priority=priority, delay=delay))
+    picked = await hand.ask()
+    assert promises(picked.claims) == of_keys("a", "b", "c")
+    assert picked.next_due_seconds == pytest.approx(20)
+
+
 async def test_with_nothing_to_come_no_time_is_named(hand: Hand) -> None:
     assert (await hand.ask()).next_due_seconds is None
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.store.sql import load_text
 from holdfast.store.sqlite.own_row import ALONE
-from holdfast.store.sqlite.statements import SQL
+from holdfast.store.sqlite.statements import OF_ONE, SQL
 
 BY_ROW = "SEARCH executions USING INTEGER PRIMARY KEY (rowid=?)"
 BY_ROW_NOW = "SEARCH e USING INTEGER PRIMARY KEY (rowid=?)"  # of `executions_now`
@@ -30,7 +30,6 @@ HELD_BY_ONE_NOW = [line.replace("SEARCH executions", "SEARCH e") for line in HEL
 
 PLANS = {
     "pick_next_priority": [PICK + "(queue=? AND priority>?)"],
-    "pick_next_due": [PICK + "(queue=? AND priority=? AND eligible_at>?)"],
     "key_next": [
         "SEARCH executions USING INDEX executions_blocked (partition_key=? AND queue>?)",
     ],
@@ -131,6 +130,13 @@ def test_a_row_alone_is_written_by_its_id(ledger: sqlite3.Connection, name: str)
     assert [row[3] for row in rows] == [BY_ROW]
 
 
+@pytest.mark.parametrize("name", OF_ONE)
+def test_one_alone_is_found_by_its_key(ledger: sqlite3.Connection, name: str) -> None:
+    rows = ledger.execute("explain query plan " + OF_ONE[name], _nothing(OF_ONE[name])).fetchall()
+    assert rows
+    assert all(row[3].startswith("SEARCH") for row in rows), rows
+
+
 @pytest.mark.parametrize("name", BY_LIST)
 def test_rows_by_a_list_are_looked_up_by_their_ids(ledger: sqlite3.Connection, name: str) -> None:
     assert plan(ledger, name)[0] in (BY_ROW, BY_ROW_NOW)
@@ -156,9 +162,15 @@ def test_an_index_gives_the_order(ledger: sqlite3.Connection, name: str) -> None
     assert not any("TEMP B-TREE" in line and "ORDER" in line for line in found)
 
 
-def test_a_list_of_due_rows_is_in_the_order_of_the_index(ledger: sqlite3.Connection) -> None:
-    found = plan(ledger, "pick_due_ids")
-    assert IN_ORDER["pick_due"] in found
+def test_a_look_at_a_priority_walks_the_index_of_picks_alone(ledger: sqlite3.Connection) -> None:
+    statement = SQL["pick_priority"]
+    rows = ledger.execute("explain query plan " + statement, _nothing(statement)).fetchall()
+    found = [row[3] for row in rows]
+    assert [line.removeprefix(PICK) for line in found if "executions" in line] == [
+        "(queue=? AND priority=? AND eligible_at<?)",
+        "(queue=? AND priority=? AND eligible_at>?)",
+        "(queue=? AND priority>?)",
+    ]
     assert not any("TEMP B-TREE" in line for line in found)
 
 

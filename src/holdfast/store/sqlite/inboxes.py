@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.store.sqlite.rows import Row
-from holdfast.store.sqlite.statements import SQL, json_ids
+from holdfast.store.sqlite.rows import Row, inboxes_of
+from holdfast.store.sqlite.statements import SQL, Ids, json_ids, packed, sql_for
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import Receipt
+from holdfast.store.values import Receipt, Signal
 
 
 def count(tx: Tx, live: Mapping[int, Receipt]) -> None:
@@ -15,8 +15,8 @@ def count(tx: Tx, live: Mapping[int, Receipt]) -> None:
     if len(live) == 1:
         ((row, receipt),) = live.items()
         receipt.inbox_count = tx.db.execute(SQL["inbox_count"], (row,)).fetchone()[0]
-    elif live and are_used(tx)[0]:
-        for row, found in tx.db.execute(SQL["inbox_counts"], (json_ids(live),)):
+    elif live and _are_used(tx, ids := json_ids(live))[0]:
+        for row, found in tx.db.execute(SQL["inbox_counts"], (ids,)):
             live[row].inbox_count = found
 
 
@@ -29,19 +29,24 @@ def those_with(tx: Tx, rows: Sequence[int]) -> list[int]:
 
 def clear(tx: Tx, rows: Sequence[int]) -> None:
     """An ended execution reads no more signals (seed section 5)."""
-    if len(rows) == 1:
-        tx.db.execute(SQL["inbox_clear_one"], (rows[0],))
-        tx.db.execute(SQL["inbox_clear_keys_one"], (rows[0],))
-        return
-    has_signals, has_keys = are_used(tx)
-    ids = json_ids(rows)
+    ids = packed(rows)
+    has_signals, has_keys = _are_used(tx, ids)
     if has_signals:
-        tx.db.execute(SQL["inbox_clear"], (ids,))
+        tx.db.execute(sql_for(ids, "inbox_clear"), (ids,))
     if has_keys:
-        tx.db.execute(SQL["inbox_clear_keys"], (ids,))
+        tx.db.execute(sql_for(ids, "inbox_clear_keys"), (ids,))
 
 
-def are_used(tx: Tx) -> Row:
-    """Whether there is any signal, and any remembered key; most ledgers have none most of the time."""
+def read(tx: Tx, ids: Ids) -> dict[int, tuple[Signal, ...]]:
+    """What is in them, by row."""
+    if not _are_used(tx, ids)[0]:
+        return {}
+    return inboxes_of(tx.db.execute(sql_for(ids, "pick_inboxes"), (ids,)).fetchall())
+
+
+def _are_used(tx: Tx, ids: Ids) -> Row:
+    """Whether there may be a signal, and a remembered key: for many at once it is asked whether there is any at all."""
+    if not isinstance(ids, str):
+        return True, True
     found: Row = tx.db.execute(SQL["inbox_any"]).fetchone()
     return found

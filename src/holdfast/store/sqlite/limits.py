@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from holdfast.core.clock import MICROSECONDS
 from holdfast.core.durations import MAX_SECONDS
 from holdfast.store.sqlite.rows import Row, names_json
-from holdfast.store.sqlite.statements import SQL
+from holdfast.store.sqlite.statements import OF_ONE, SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import ExecutionClaim, QueueRoom
 
@@ -26,11 +26,14 @@ class Rooms:
     next_token_at: int | None = None  # when the first queue that is out of tokens has one again
 
 
-def rooms(tx: Tx, queues: Sequence[QueueRoom]) -> Rooms:
+def rooms(tx: Tx, worker: str, queues: Sequence[QueueRoom]) -> Rooms | None:
+    """None if the worker is gone."""
     left = {queue.name: queue.room for queue in queues}
     found = Rooms(left, list(left))
-    for row in _limits(tx, list(left)):
-        name, paused, concurrency, rate, rate_seconds, tokens, tokens_at = row
+    limits = _limits(tx, worker, found.serving)
+    if not limits:
+        return None
+    for name, paused, concurrency, rate, rate_seconds, tokens, tokens_at in limits:
         if paused:
             left[name] = 0
             found.serving.remove(name)
@@ -53,11 +56,10 @@ def rooms(tx: Tx, queues: Sequence[QueueRoom]) -> Rooms:
     return found
 
 
-def _limits(tx: Tx, names: list[str]) -> list[Row]:
-    """Of those of the queues that have any; one name is spared the list, which costs more than the look-up."""
+def _limits(tx: Tx, worker: str, names: list[str]) -> list[Row]:
     if len(names) == 1:
-        return tx.db.execute(SQL["queue_limits_of_one"], names).fetchall()
-    return tx.db.execute(SQL["queue_limits"], (names_json(names),)).fetchall()
+        return tx.db.execute(OF_ONE["pick_limits"], (names[0], worker)).fetchall()
+    return tx.db.execute(SQL["pick_limits"], (names_json(names), worker)).fetchall()
 
 
 def burst(rate: float) -> float:

@@ -10,8 +10,8 @@ from typing import Final
 
 from holdfast.core.clock import MICROSECONDS
 from holdfast.store.sqlite import inboxes, keys, limits
-from holdfast.store.sqlite.rows import Row, claim_of, inboxes_of
-from holdfast.store.sqlite.statements import SQL, json_ids
+from holdfast.store.sqlite.rows import Row, claim_of
+from holdfast.store.sqlite.statements import NO_IDS, SQL, Ids, joined, json_ids, packed, sql_for
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import ExecutionClaim, Picked, QueueRoom
 
@@ -32,23 +32,27 @@ class PickOrder:
 
     def run(self, tx: Tx) -> tuple[Picked, bool]:
         """One transaction: what is picked so far, and whether to run it again."""
-        if tx.db.execute(SQL["pick_worker"], (self._worker,)).fetchone() is None:
-            return Picked([], worker_lost=True), False
         taken = Counter(claim.queue for claim in self._claims)
-        rooms = limits.rooms(tx, [QueueRoom(queue.name, queue.room - taken[queue.name]) for queue in self._queues])
-        limit = self._limit - len(self._claims)
-        chosen, more = _choose_plain(tx, rooms, self._handlers, limit), False
+        left = [QueueRoom(queue.name, queue.room - taken[queue.name]) for queue in self._queues]
+        rooms = limits.rooms(tx, self._worker, left)
+        if rooms is None:
+            return Picked([], worker_lost=True), False
+        limit, more = self._limit - len(self._claims), False
+        chosen, next_at = _look(tx, rooms, self._handlers, limit)
+        is_plain = chosen is not None
         if chosen is None:
             rows, blocked, keyed, more = _choose(tx, rooms, self._handlers, limit)
             keys.take(tx, keyed)
             keys.block(tx, blocked)
-            chosen = json_ids(rows) if rows else ""
+            chosen = packed(rows)
         claims = _lease(tx, self._worker, chosen)
         limits.spend(tx, rooms, claims)
         self._claims += claims
         if more or len(self._claims) >= self._limit:
             return Picked(self._claims), more
-        return Picked(self._claims, _next_due_seconds(tx, rooms)), False
+        if not is_plain:
+            _, next_at = _look(tx, rooms, (), 0)
+        return Picked(self._claims, None if next_at is None else (next_at - tx.now) / MICROSECONDS), False
 
 
 def may_lag(db: sqlite3.Connection) -> bool:
@@ -61,26 +65,31 @@ def may_lag(db: sqlite3.Connection) -> bool:
     return not has_rates
 
 
-def _choose_plain(tx: Tx, rooms: limits.Rooms, handlers: Sequence[int], limit: int) -> str | None:
-    """The rows to lease, as a JSON array, where they are of one queue and none of them has a key; else None."""
-    open_queues = [queue for queue, left in rooms.left.items() if left > 0]
-    if limit <= 0 or not open_queues:
-        return ""
-    if len(open_queues) > 1:
-        return None
-    (queue,) = open_queues
-    room = min(limit, rooms.left[queue])
-    known, found = json_ids(handlers), []
-    for priority in priorities(tx.db, queue):
-        count, keyed, ids = tx.db.execute(SQL["pick_due_ids"], (queue, priority, tx.now, known, room)).fetchone()
-        if keyed:
-            return None
-        if count:
-            found.append(ids)
-            room -= count
-            if not room:
-                break
-    return f"[{','.join(found)}]" if found else ""
+def _look(tx: Tx, rooms: limits.Rooms, handlers: Sequence[int], limit: int) -> tuple[Ids | None, int | None]:
+    """The rows to lease, unless they are of several queues, or any has a key.
+
+    And when there will be more, unless the limit is reached: a row is eligible then, or a spent queue has a token.
+    """
+    if limit > 0 and sum(left > 0 for left in rooms.left.values()) > 1:
+        return None, None
+    known, found, next_at = json_ids(handlers), [], rooms.next_token_at
+    for queue in rooms.serving:
+        room = max(0, min(limit, rooms.left[queue]))
+        priority = next(priorities(tx.db, queue), None)
+        while priority is not None:
+            asked = (queue, priority, tx.now, known, room)
+            count, keyed, ids, due_at, priority = tx.db.execute(SQL["pick_priority"], asked).fetchone()
+            if keyed:
+                return None, None
+            if count:
+                found.append(ids)
+                room -= count
+                limit -= count
+                if not limit:
+                    return joined(found), None
+            if due_at is not None and (next_at is None or due_at < next_at):
+                next_at = due_at
+    return joined(found), next_at
 
 
 def _choose(
@@ -139,29 +148,18 @@ def priorities(db: sqlite3.Connection, queue: str) -> Iterator[int]:
         yield priority
 
 
-def _lease(tx: Tx, worker: str, ids: str) -> list[ExecutionClaim]:
-    if not ids:
+def _lease(tx: Tx, worker: str, ids: Ids) -> list[ExecutionClaim]:
+    if ids == NO_IDS:
         return []
-    tx.db.execute(SQL["pick_lease"], (worker, tx.now, tx.now, ids))
+    tx.db.execute(sql_for(ids, "pick_lease"), (worker, tx.now, tx.now, ids))
     return claims_of(tx, worker, ids)
 
 
-def claims_of(tx: Tx, worker: str, ids: str) -> list[ExecutionClaim]:
+def claims_of(tx: Tx, worker: str, ids: Ids) -> list[ExecutionClaim]:
     """The claims of those of the rows that the worker holds, with their inboxes."""
-    found = inboxes_of(tx.db.execute(SQL["pick_inboxes"], (ids,)).fetchall()) if inboxes.are_used(tx)[0] else {}
-    held = tx.db.execute(SQL["pick_claims"], (ids, worker)).fetchall()
+    found = inboxes.read(tx, ids)
+    held = tx.db.execute(sql_for(ids, "pick_claims"), (ids, worker)).fetchall()
     return [claim_of(row, found.get(row[0], ()), tx.now) for row in held]
-
-
-def _next_due_seconds(tx: Tx, rooms: limits.Rooms) -> float | None:
-    """Until a row of these queues becomes eligible, or a spent queue has a token again."""
-    soonest = rooms.next_token_at
-    for queue in rooms.serving:
-        for priority in priorities(tx.db, queue):
-            found = tx.db.execute(SQL["pick_next_due"], (queue, priority, tx.now)).fetchone()
-            if found is not None and (soonest is None or found[0] < soonest):
-                soonest = found[0]
-    return None if soonest is None else (soonest - tx.now) / MICROSECONDS
 
 
 def waiting_priority(db: sqlite3.Connection, now: int, queues: Sequence[str], handlers: Sequence[int]) -> int | None:

@@ -13,7 +13,7 @@ from holdfast.core.clock import to_datetime
 from holdfast.core.status import PARKED, Status
 from holdfast.store.sqlite.limits import burst
 from holdfast.store.sqlite.picking import priorities
-from holdfast.store.sqlite.rows import TEXT, names_json
+from holdfast.store.sqlite.rows import TEXT
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import QueueChange, QueueSettings, QueueStats
@@ -43,7 +43,7 @@ def configure(tx: Tx, settings: QueueSettings) -> None:
 def change(tx: Tx, name: str, change: QueueChange) -> QueueSettings:
     """Read and written in one transaction: there is one writer, so nothing comes between."""
     settings = QueueSettings(name=name)
-    for row in tx.db.execute(SQL["queue_limits"], (names_json([name]),)):
+    for row in tx.db.execute(SQL["queue_settings_of"], (name,)):
         settings = QueueSettings(name=name, paused=row[1] == 1, concurrency=row[2], rate=row[3], rate_seconds=row[4])
     settings = replace(settings, **{field: value for field, value in asdict(change).items() if value is not UNSET})
     configure(tx, settings)

@@ -248,12 +248,6 @@ delete from signals where target_id in (select value from json_each(?));
 -- name: inbox_clear_keys
 delete from signal_keys where target_id in (select value from json_each(?));
 
--- name: inbox_clear_one
-delete from signals where target_id = ?;
-
--- name: inbox_clear_keys_one
-delete from signal_keys where target_id = ?;
-
 -- name: inbox_count
 select count(*) from signals where target_id = ?;
 

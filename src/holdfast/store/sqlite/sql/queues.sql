@@ -1,9 +1,5 @@
--- name: queue_limits
-select name, paused, concurrency, rate, rate_seconds, tokens, tokens_at from queues
-where name in (select value from json_each(?));
-
--- name: queue_limits_of_one
-select name, paused, concurrency, rate, rate_seconds, tokens, tokens_at from queues where name = ?;
+-- name: queue_settings_of
+select name, paused, concurrency, rate, rate_seconds from queues where name = ?;
 
 -- name: queue_any_rate
 select exists (select 1 from queues where rate is not null);
