@@ -262,14 +262,38 @@ async def test_a_lease_that_spends_of_a_rate_waits_for_the_disk(sqlite: SqliteSt
     """Else a machine that goes down would give back what was spent."""
     await sqlite.configure_queue(QueueSettings(name="default", rate=2.0))
     await sqlite.insert([row("a")])
-    assert await _levels(sqlite, lambda: hand.pick(1)) == {"pick.before": FULL}
+    for _ in range(2):  # the first such pick begins as one that need not
+        assert await _levels(sqlite, lambda: hand.pick(1)) == {"pick.before": FULL}
+    assert (await hand.view("a")).status is Status.EXECUTING
+    await sqlite.configure_queue(QueueSettings(name="default"))
+    await hand.pick(1)
+    assert await _levels(sqlite, lambda: hand.pick(1)) == {"pick.before": NORMAL}
 
 
-async def test_after_a_lease_that_failed_commits_wait_again(sqlite: SqliteStore, hand: Hand) -> None:
+async def test_a_rate_of_another_queue_keeps_no_lease_waiting(sqlite: SqliteStore, hand: Hand) -> None:
+    await sqlite.configure_queue(QueueSettings(name="other", rate=2.0))
     await sqlite.insert([row("a")])
+    assert await _levels(sqlite, lambda: hand.pick(1)) == {"pick.before": NORMAL}
+
+
+async def test_after_a_lease_that_failed_outcomes_wait(sqlite: SqliteStore, hand: Hand) -> None:
+    claim = await hand.take(row("a"))
+    await sqlite.insert([row("b")])
     with pytest.raises(Crash):
         await _levels(sqlite, lambda: hand.pick(1), crash_at="pick.before")
-    assert sqlite._opened().db.execute("pragma synchronous").fetchone()[0] == FULL
+    assert await _levels(sqlite, lambda: hand.apply(claim, done())) == {"flush.before": FULL}
+
+
+async def test_a_connection_that_is_opened_again_waits_for_the_disk_unless_told_otherwise(
+    sqlite: SqliteStore, hand: Hand
+) -> None:
+    claim = await hand.take(row("a"))
+    assert sqlite._opened().pause(1)
+    sqlite._opened().resume()
+    assert await _levels(sqlite, lambda: hand.pick(1)) == {"pick.before": NORMAL}
+    assert sqlite._opened().pause(1)
+    sqlite._opened().resume()
+    assert await _levels(sqlite, lambda: hand.apply(claim, done())) == {"flush.before": FULL}
 
 
 async def test_a_long_line_behind_a_held_key_is_blocked_in_bounded_transactions(

@@ -20,7 +20,7 @@ from holdfast.store.sqlite.forks import require_closed_at_fork
 from holdfast.store.sqlite.migrate import migrate
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.wake import Announcer, drop_deaf_ears
-from holdfast.store.sqlite.writer import WAIT_INLINE_SECONDS, MayLag, Tx, Writer
+from holdfast.store.sqlite.writer import WAIT_INLINE_SECONDS, Tx, Writer
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class Ledger:
         return self._clock.now_us()
 
     async def _write(
-        self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, may_lag: MayLag | None = None
+        self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, may_lag: bool = False
     ) -> T:
         """One transaction: here if it is small and commits are quick, else in the writer thread."""
         refuse_nested(self._file)

@@ -11,7 +11,7 @@ from holdfast.core.durations import MAX_SECONDS
 from holdfast.store.sqlite.rows import Row, names_json
 from holdfast.store.sqlite.statements import OF_ONE, SQL
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import ExecutionClaim, QueueRoom
+from holdfast.store.values import ExecutionClaim
 
 _LONGEST_US = MAX_SECONDS * MICROSECONDS
 
@@ -26,9 +26,8 @@ class Rooms:
     next_token_at: int | None = None  # when the first queue that is out of tokens has one again
 
 
-def rooms(tx: Tx, worker: str, queues: Sequence[QueueRoom]) -> Rooms | None:
-    """None if the worker is gone."""
-    left = {queue.name: queue.room for queue in queues}
+def rooms(tx: Tx, worker: str, left: dict[str, int]) -> Rooms | None:
+    """Of what is left of the worker's own; None if the worker is gone."""
     found = Rooms(left, list(left))
     limits = _limits(tx, worker, found.serving)
     if not limits:

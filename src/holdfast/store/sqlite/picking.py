@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -21,22 +20,35 @@ _BELOW_ALL_PRIORITIES: Final = -32_769
 
 
 class PickOrder:
-    """A pick, in as many transactions as it takes: one that has blocked enough rows lets other writers in."""
+    """A pick, in as many transactions as it takes: one that has blocked enough rows lets other writers in.
 
-    def __init__(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> None:
+    Leases need not be on the disk before they are used (`may_lag`): whatever a holder commits takes its lease along,
+    and a machine that goes down takes the holders of its leases with it. But what a pick spends of a rate must not be
+    given back.
+    """
+
+    def __init__(
+        self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int, may_lag: bool
+    ) -> None:
+        """`may_lag` as it was of the last one is the best guess: one that proves wrong costs a transaction."""
         self._worker = worker
         self._queues = queues
         self._handlers = handlers
         self._limit = limit
         self._claims: list[ExecutionClaim] = []
+        self.may_lag = may_lag
 
     def run(self, tx: Tx) -> tuple[Picked, bool]:
         """One transaction: what is picked so far, and whether to run it again."""
-        taken = Counter(claim.queue for claim in self._claims)
-        left = [QueueRoom(queue.name, queue.room - taken[queue.name]) for queue in self._queues]
+        left = {queue.name: queue.room for queue in self._queues}
+        for claim in self._claims:
+            left[claim.queue] -= 1
         rooms = limits.rooms(tx, self._worker, left)
         if rooms is None:
             return Picked([], worker_lost=True), False
+        self.may_lag = not rooms.tokens
+        if tx.lags and not self.may_lag:
+            return Picked(self._claims), True
         limit, more = self._limit - len(self._claims), False
         chosen, next_at = _look(tx, rooms, self._handlers, limit)
         is_plain = chosen is not None
@@ -53,16 +65,6 @@ class PickOrder:
         if not is_plain:
             _, next_at = _look(tx, rooms, (), 0)
         return Picked(self._claims, None if next_at is None else (next_at - tx.now) / MICROSECONDS), False
-
-
-def may_lag(db: sqlite3.Connection) -> bool:
-    """Whether leases taken now need not be on the disk before they are used.
-
-    Whatever a holder commits takes its lease along, and a machine that goes down takes the holders of its leases with
-    it. But what a pick spends of a rate must not be given back.
-    """
-    (has_rates,) = db.execute(SQL["queue_any_rate"]).fetchone()
-    return not has_rates
 
 
 def _look(tx: Tx, rooms: limits.Rooms, handlers: Sequence[int], limit: int) -> tuple[Ids | None, int | None]:

@@ -79,7 +79,9 @@ _MANY_ROWS: Final = 200  # statements on more of them would stall the event loop
 class SqliteStore(Flowing):
     """A ledger in one SQLite file; any number of processes of one machine may share it."""
 
-    _last_picked = 0  # what the last pick found is the best guess at what the next one will
+    # What the last pick found is the best guess at what the next one will.
+    _last_picked = 0
+    _leases_lag = True
 
     def sibling(self) -> SqliteStore:
         made = SqliteStore(self._path, clock=self._clock, busy_seconds=self._busy_seconds)
@@ -138,11 +140,11 @@ class SqliteStore(Flowing):
     # ------------------------------------------------------------------ working
 
     async def pick(self, worker: str, queues: Sequence[QueueRoom], handlers: Sequence[int], limit: int) -> Picked:
-        order = picking.PickOrder(worker, queues, handlers, limit)
+        order = picking.PickOrder(worker, queues, handlers, limit, self._leases_lag)
         while True:
             is_small = min(limit, self._last_picked) <= _MANY_ROWS
-            picked, more = await self._write("pick", order.run, is_small=is_small, may_lag=picking.may_lag)
-            self._last_picked = len(picked.claims)
+            picked, more = await self._write("pick", order.run, is_small=is_small, may_lag=order.may_lag)
+            self._last_picked, self._leases_lag = len(picked.claims), order.may_lag
             if not more:
                 return picked
 
@@ -151,7 +153,7 @@ class SqliteStore(Flowing):
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         return self._opened().run_now(
-            "flush", lambda tx: flushing.flush(tx, worker, commits), None, WAIT_INLINE_SECONDS
+            "flush", lambda tx: flushing.flush(tx, worker, commits), wait_seconds=WAIT_INLINE_SECONDS
         )
 
     async def transact(

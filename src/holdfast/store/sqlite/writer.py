@@ -4,8 +4,8 @@ A write runs inline on the caller's thread where commits are fast enough, or in 
 apart. Inline is the rule: a loop and a thread that both want Python's lock take turns, so that the thread brings little
 but its own cost. Across processes the writers queue on `lock.WriterLock`.
 
-A commit is on the disk when it returns, unless its caller lets it come there later (`may_lag`, asked when nobody else
-can write). The log is synced as a whole, so the next commit that waits takes it along.
+A commit is on the disk when it returns, unless its caller lets it come there later (`may_lag`). The log is synced as a
+whole, so the next commit that waits takes it along.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -33,7 +33,6 @@ from holdfast.store.sqlite.ledger_file import LedgerFile
 from holdfast.store.sqlite.lock import WriterLock
 
 T = TypeVar("T")
-MayLag: TypeAlias = Callable[[sqlite3.Connection], bool]
 
 # How long a commit may stall the event loop: a moment, and for each row that it writes a part of what the loop's own
 # work on that row takes anyway.
@@ -50,6 +49,7 @@ class Tx(Struct, eq=False, gc=False):
 
     db: sqlite3.Connection
     now: int  # microseconds; one moment for the whole transaction
+    lags: bool = False  # its commit does not wait for the disk
     work: bool = False  # an execution became runnable, or its holder has something to look at
     stirred: bool = False  # the latter
     ended: bool = False  # an execution ended or was stranded
@@ -103,6 +103,7 @@ class Writer:
         self._busy_seconds = busy_seconds
         self._is_closed = False
         self._has_written = False
+        self._lags = False  # how the connection is set: commits on it do not wait for the disk
         self._lock = WriterLock(path, busy_seconds)
         try:
             self._db: sqlite3.Connection | None = self._connected()
@@ -125,6 +126,7 @@ class Writer:
     def _connected(self) -> sqlite3.Connection:
         """It waits as long as it may for a process that has the file to itself, as the last to close it has."""
         db = connect(self._path, self._busy_seconds)
+        self._lags = False
         db.execute(f"pragma busy_timeout = {round(min(self._busy_seconds, WAIT_INLINE_SECONDS) * 1000)}")
         return db
 
@@ -166,7 +168,7 @@ class Writer:
             self._db = None
         self._file.forget_log()
 
-    async def run(self, point: str | None, work: Callable[[Tx], T], may_lag: MayLag | None = None) -> T:
+    async def run(self, point: str | None, work: Callable[[Tx], T], may_lag: bool = False) -> T:
         """One write transaction in the writer thread. Cancelling the caller does not undo it."""
         try:
             queued = self._thread.submit(self.run_now, point, work, may_lag)
@@ -185,7 +187,7 @@ class Writer:
         self,
         point: str | None,
         work: Callable[[Tx], T],
-        may_lag: MayLag | None = None,
+        may_lag: bool = False,
         wait_seconds: float | None = None,
     ) -> T:
         """One write transaction on the calling thread. It waits for others as long as it may; or as long as given,
@@ -215,7 +217,7 @@ class Writer:
         self,
         point: str | None,
         work: Callable[[Tx], T],
-        may_lag: MayLag | None,
+        lags: bool,
         wait_seconds: float | None,
         waited: float,
     ) -> tuple[T, Callable[[], None] | None]:
@@ -223,10 +225,10 @@ class Writer:
         file = self._file
         file.require_same()
         db = self._db or self.db  # which opens it again after a fork
-        lags = may_lag is not None and may_lag(db)
+        if lags is not self._lags:
+            db.execute(f"pragma synchronous = {'normal' if lags else 'full'}")
+            self._lags = lags
         try:
-            if lags:
-                db.execute("pragma synchronous = normal")
             try:
                 db.execute("begin immediate")
             except sqlite3.OperationalError as error:
@@ -236,7 +238,7 @@ class Writer:
             if file.log is None:
                 file.note_log()
             changes = db.total_changes
-            tx = Tx(db, self._clock.now_us())
+            tx = Tx(db, self._clock.now_us(), lags)
             result = work(tx)
             wake = self._announce(tx) if tx.work or tx.ended or tx.published else None
             if point is not None:
@@ -247,9 +249,6 @@ class Writer:
             if db.in_transaction:
                 db.execute("rollback")
             raise
-        finally:
-            if lags:
-                db.execute("pragma synchronous = full")
         changes = db.total_changes - changes
         if changes:
             self._has_written = True

@@ -1,9 +1,6 @@
 -- name: queue_settings_of
 select name, paused, concurrency, rate, rate_seconds from queues where name = ?;
 
--- name: queue_any_rate
-select exists (select 1 from queues where rate is not null);
-
 -- name: queue_executing
 select count(*) from executions where status = 'executing' and queue = ?;
 
