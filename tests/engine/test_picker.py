@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.status import Status
 from holdfast.engine.active import ActiveClaims
-from holdfast.engine.picker import FIRST_POLL_SECONDS, SWEEPS_APART_SECONDS, OrphanSweep, Picker
+from holdfast.engine.picker import FIRST_POLL_SECONDS, INLINE_MOST, SWEEPS_APART_SECONDS, OrphanSweep, Picker
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store.values import ExecutionClaim
 from holdfast.testing.hand import HANDLER, Hand, done, row
@@ -159,6 +159,16 @@ async def test_a_store_that_writes_on_the_loops_thread_gives_all_at_once(bench: 
     await picker.run_once()
     assert len(bench.begun) == 10
     assert picker.is_full
+
+
+async def test_between_two_picks_of_a_store_that_writes_on_the_loops_thread_what_was_picked_runs(bench: Bench) -> None:
+    await insert(bench, INLINE_MOST + 1)
+    bench.store.inline = True
+    picker = bench.picker(concurrency=2 * INLINE_MOST)
+    await picker.start()
+    picks = [await bench.picks_as_they_ran.get() for _ in range(INLINE_MOST + 1)]
+    await picker.stop()
+    assert picks == [1] * INLINE_MOST + [2]
 
 
 async def test_while_last_commits_are_written_nobody_is_asked_to_make_room(bench: Bench) -> None:

@@ -110,7 +110,9 @@ class Picker(Service):
         return self._idle_wait(bool(picked.claims), picked.next_due_seconds)
 
     async def _give_way(self) -> None:
-        """Not before the next pick is sent: the store is at it while what was picked runs."""
+        """Not before a store beside the loop is sent the next pick: it is at it while what was picked runs."""
+        if self._store.commits_inline:
+            await super()._give_way()
 
     async def _anew(self, worker: str, claims: list[ExecutionClaim]) -> list[ExecutionClaim]:
         """Of what a failover forgot, and the server granted again with the same epoch, a lease of its own.

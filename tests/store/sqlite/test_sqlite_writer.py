@@ -124,6 +124,19 @@ async def test_a_small_write_that_waited_for_a_store_that_closed_is_refused(stor
     await asyncio.gather(slow_write, closing)
 
 
+async def test_others_run_after_a_write_but_not_between_a_pick_and_what_it_gives(
+    sqlite: SqliteStore, hand: Hand
+) -> None:
+    """A worker begins what it has picked, and others run then."""
+    turns: list[str] = []
+    asyncio.get_running_loop().call_soon(turns.append, "one")
+    await sqlite.insert([row("a")])
+    assert turns == ["one"]
+    asyncio.get_running_loop().call_soon(turns.append, "two")
+    assert len(await hand.pick()) == 1
+    assert turns == ["one"]
+
+
 @pytest.mark.parametrize("holder", ["another program", "another process"])
 async def test_the_loop_turns_while_another_writes(sqlite: SqliteStore, hand: Hand, holder: str) -> None:
     """Or whatever else runs on it would stand still for as long as a write may wait."""

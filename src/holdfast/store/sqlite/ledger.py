@@ -97,14 +97,21 @@ class Ledger:
         return self._clock.now_us()
 
     async def _write(
-        self, point: str | None, work: Callable[[Tx], T], *, is_small: bool = False, may_lag: bool = False
+        self,
+        point: str | None,
+        work: Callable[[Tx], T],
+        *,
+        is_small: bool = False,
+        may_lag: bool = False,
+        gives_way: bool = True,
     ) -> T:
         """One transaction: here if it is small and commits are quick, else in the writer thread."""
         refuse_nested(self._file)
         if is_small and await self._opened().quick():
             with contextlib.suppress(WouldStall):
                 result = self._opened().run_now(point, work, may_lag, WAIT_INLINE_SECONDS)
-                await asyncio.sleep(0)  # a caller in a loop must not keep others from running
+                if gives_way:  # a caller in a loop must not keep others from running
+                    await asyncio.sleep(0)
                 return result
         return await self._opened().run(point, work, may_lag)
 

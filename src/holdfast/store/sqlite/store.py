@@ -6,6 +6,7 @@ Its life, and how it writes and reads, is in `ledger`. What each method does is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -143,10 +144,13 @@ class SqliteStore(Flowing):
         order = picking.PickOrder(worker, queues, handlers, limit, self._leases_lag)
         while True:
             is_small = min(limit, self._last_picked) <= _MANY_ROWS
-            picked, more = await self._write("pick", order.run, is_small=is_small, may_lag=order.may_lag)
+            picked, more = await self._write(
+                "pick", order.run, is_small=is_small, may_lag=order.may_lag, gives_way=False
+            )
             self._last_picked, self._leases_lag = len(picked.claims), order.may_lag
             if not more:
                 return picked
+            await asyncio.sleep(0)
 
     async def flush(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         return await self._write("flush", lambda tx: flushing.flush(tx, worker, commits), is_small=True)
