@@ -191,11 +191,12 @@ class Handle(Generic[ResultT]):
 
     async def signal(self, name: str, payload: object = None, *, dedup_key: str | None = None) -> Delivery:
         """Put a signal into its inbox, durably. `SignalRefusedError` if it is finished or unknown (ruling E5)."""
-        promise, store = await self.resolve(), await self._connection.store()
+        promise = self._promise or (await self.resolve()).to_bytes()
+        store = await self._connection.store()
         while True:
-            signal = new_signal(promise.to_bytes(), name, payload, dedup_key, self._connection.payload_limit)
+            signal = new_signal(promise, name, payload, dedup_key, self._connection.payload_limit)
             (answer,) = await store.deliver([signal])
-            tried, promise = promise, await self.newest() if answer is Delivery.ENDED else promise
+            tried, promise = promise, (await self.newest()).to_bytes() if answer is Delivery.ENDED else promise
             if tried == promise:
                 break
         if answer is Delivery.ENDED:

@@ -47,6 +47,7 @@ PLANS = {
     "barrier_count_down": [BY_ROW],
     "barrier_release": [BY_ROW],
     "signal_target": ["SEARCH executions USING INDEX sqlite_autoindex_executions_1 (promise=?)"],
+    "signal_wake": [BY_ROW],
     "insert_occupant": ["SEARCH executions USING INDEX executions_unique (unique_guard=?)"],
     "lease_held": HELD_BY_ONE,
     "reap_held": HELD_BY_ONE_NOW,
@@ -179,6 +180,13 @@ def test_a_kept_lease_touches_no_index(ledger: sqlite3.Connection, name: str) ->
     """Ruling E11: the row is rewritten, nothing else."""
     assert "IdxInsert" not in opcodes(ledger, name)
     assert "IdxDelete" not in opcodes(ledger, name)
+
+
+@pytest.mark.parametrize("statement", [SQL["signal_wake"], *(OF_ONE[name] for name in OF_ONE)])
+def test_what_is_asked_of_one_row_builds_no_table(ledger: sqlite3.Connection, statement: str) -> None:
+    """A list does, even of constants."""
+    built = [row[1] for row in ledger.execute("explain " + statement, _nothing(statement))]
+    assert "OpenEphemeral" not in built
 
 
 # Reads that people ask for, and that may walk a whole table; and those that walk all that is executing.

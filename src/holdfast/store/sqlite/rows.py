@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from msgspec.json import Decoder
+
 from holdfast.core.clock import MICROSECONDS, to_datetime
 from holdfast.core.identity import parent_bytes
 from holdfast.core.status import Status
@@ -16,6 +18,8 @@ STATUS: Final = {status.value: status for status in Status}
 TEXT: Final[dict[Status, str]] = {status: str(status.value) for status in Status}
 
 Row = tuple[Any, ...]
+
+_names: Final[Decoder[tuple[str, ...]]] = Decoder(tuple)
 
 
 def after(now: int, seconds: float) -> int:
@@ -28,7 +32,7 @@ def names_json(names: Iterable[str]) -> str:
 
 
 def names_of(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(json.loads(text))
+    return None if text is None else _names.decode(text)
 
 
 def claim_of(row: Row, inbox: tuple[Signal, ...], now: int) -> ExecutionClaim:

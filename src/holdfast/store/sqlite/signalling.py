@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.flows import FLOW
-from holdfast.store.sqlite.rows import STATUS
+from holdfast.store.sqlite.rows import STATUS, names_of
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Delivery, NewSignal
@@ -33,7 +32,7 @@ def deliver_one(tx: Tx, signal: NewSignal) -> tuple[Delivery, int | None]:
         return Delivery.DUPLICATE, None
     if kind == FLOW:
         return Delivery.DELIVERED, route_from(tx, row, signal.name)
-    if awaits is not None and signal.name in json.loads(awaits):
+    if signal.name in (names_of(awaits) or ()):
         if STATUS[status] in PARKED:
             wake(tx, row)
             return Delivery.DELIVERED, row

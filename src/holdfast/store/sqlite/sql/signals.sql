@@ -8,10 +8,11 @@ select 1 from signal_keys where target_id = ? and dedup_key = ?;
 insert into signals (target_id, name, payload, dedup_key, inserted_at) values (?, ?, ?, ?, ?)
 on conflict do nothing;
 
--- `awaits` stays: the woken step consumes by received id on its outcome (seed section 5).
+-- `awaits` stays: the woken step consumes by received id on its outcome (seed section 5). The statuses are compared one by
+-- one: a list of them builds a table each time.
 -- name: signal_wake
 update executions set status = 'runnable', eligible_at = ?, wake_at = null, updated_at = ?
-where id = ? and status in ('awaiting_signal', 'awaiting_children', 'awaiting_promise');
+where id = ? and (status = 'awaiting_signal' or status = 'awaiting_children' or status = 'awaiting_promise');
 
 -- Its deadline has fired, but no step has acted on that yet: it gets what it waited for.
 -- name: signal_in_time
