@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Context, Evicted, RetryPolicy, Status, current
+from holdfast import Context, Evicted, RetryPolicy, Status
 from holdfast.models.workflow.runner import WorkflowRunner
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.warm import WarmSessions
@@ -260,39 +260,6 @@ async def test_nothing_begins_before_what_came_is_committed(
     await worker.run_once()
     assert await rig.status(handle) is Status.DONE
     assert committed[1:] == [picked_at[0] + 1]
-
-
-async def test_after_a_crash_the_attempt_is_counted_before_it_begins(rig: Rig) -> None:
-    """B15: a call that kills every worker is found out."""
-    gate = Gate()
-    attempts: list[int] = []
-
-    @rig.app.task(retry=RetryPolicy(max_attempts=3))
-    async def deadly() -> None:
-        attempts.append(current().attempt)
-        gate.reached.set()
-        await gate.opened.wait()
-
-    @rig.app.workflow
-    async def work(ctx: Context) -> str:
-        try:
-            await deadly()
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        return "survived"
-
-    handle = await work.start()
-    for _ in range(4):
-        worker = await rig.worker()
-        gate.reached.clear()
-        working = rig.working(worker)
-        await gate.reached.wait()
-        await rig.make_worker()
-        await rig.kill(worker, working)
-    result = await rig.result(handle)
-    assert "attempt 3 of" in result
-    assert "lost its worker" in result
-    assert attempts == [1, 1, 2, 3]
 
 
 async def test_a_run_that_moves_between_workers_at_every_wait_ends_the_same(rig: Rig) -> None:

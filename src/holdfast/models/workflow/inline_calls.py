@@ -115,6 +115,7 @@ class InlineCalls(RunLedger):
                 self._touch()
                 self._settle(call, error)
                 return True
+            self._claim.attempt = 0  # as `_commit` does
             return await self._after(receipt)
         finally:
             self._is_committing = False
@@ -174,6 +175,7 @@ class InlineCalls(RunLedger):
     async def _begin(self, calls: list[OpenCall]) -> bool:
         """Record Started; commit first if a crash could decide otherwise, or if the attempt itself must count."""
         session = self._session
+        was_taken_over = self._claim.attempt > 0  # before that commit, which is progress: a signal may have come too
         # Started is not part of this commit: should it pause the execution, the call has not begun.
         if (session.decided or session.spawned) and not await self._commit():
             return False
@@ -187,7 +189,7 @@ class InlineCalls(RunLedger):
                 continue
             session.started(call)
             # B15: an attempt that may kill its worker, or may not be repeated, is recorded before it begins.
-            must_count = must_count or self._claim.attempt > 0 or task.effects == "at_most_once"
+            must_count = must_count or was_taken_over or task.effects == "at_most_once"
         return await self._commit(progress=session.decided) if must_count or session.decided else True
 
     def _lost_attempt(self, call: OpenCall, task: Task[..., Any]) -> bool:

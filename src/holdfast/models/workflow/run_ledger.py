@@ -100,6 +100,8 @@ class RunLedger:
             if self._in_flight and status is _EXECUTING and any(map(_is_unrepeatable, self._in_flight.values())):
                 progress = False  # a pause waits for its end: given up here, it would be uncertain
             receipt = await self._engine.commit(self._claim, *self._effects(status, progress, columns))
+            if progress:
+                self._claim.attempt = 0  # as the row's: from here on it is like a claim that was never taken over
             if is_uneventful(receipt):
                 self._set_time(receipt.at_us)
                 return True
