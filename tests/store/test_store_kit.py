@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -111,3 +112,17 @@ async def test_an_emptied_ledger_is_as_new(stores: Stores, hand: Hand) -> None:
     assert await stores.store.workers() == []
     fresh = await Hand(stores.store).start()
     assert (await fresh.take(row("a"))).epoch == 1
+
+
+async def test_an_emptied_file_has_no_tables_but_those_of_a_ledger(tmp_path: Path) -> None:
+    """A scenario that is run again and again may make its own in the ledger's file."""
+    stores = SqliteStores(tmp_path)
+    await stores.open()
+    try:
+        for _ in range(2):
+            await meddle(stores, "create table accounts (amount integer references accounts)")
+            await meddle(stores, "insert into accounts values (1)")
+            await stores.reset()
+            assert await stores.store.workers() == []
+    finally:
+        await stores.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 from abc import ABC, abstractmethod
 from contextlib import closing
@@ -38,10 +39,18 @@ def legal_pairs() -> str:
     return ", ".join(f"('{before}', '{after}')" for before, after in pairs)
 
 
+def ledger_tables() -> str:
+    """Those of a ledger on SQLite, as a list of SQL values."""
+    schema = files("holdfast.store.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
+    return ", ".join(f"'{name}'" for name in re.findall(r"^create table (\w+)", schema, re.MULTILINE))
+
+
 @cache
 def _sql(dialect: str, name: str, schema: str = "") -> str:
     text = files("holdfast.testing").joinpath("sql", dialect, f"{name}.sql").read_text(encoding="utf-8")
-    return text.replace("{schema}", schema).replace("{legal}", legal_pairs())
+    for name, value in (("schema", schema), ("legal", legal_pairs()), ("tables", ledger_tables())):
+        text = text.replace(f"{{{name}}}", value)
+    return text
 
 
 class Stores(ABC):
@@ -102,6 +111,7 @@ class SqliteStores(Stores):
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ledger.db"
+        self._connection: sqlite3.Connection | None = None  # once it is emptied
         super().__init__()
 
     def _make(self) -> Store:
@@ -122,15 +132,20 @@ class SqliteStores(Stores):
             SqliteStores._empty = self.path.read_bytes()
 
     async def reset(self) -> None:
-        """A new file costs little, and leaves nothing behind."""
-        await self.close()
-        for leftover in self.path.parent.glob(f"{self.path.name}*"):
-            leftover.unlink()
-        self.store = self._make()
-        await self.open()
+        """Deleting a few rows is some ten times faster than opening a new file."""
+        if self._connection is None:
+            self._connection = sqlite3.connect(self.path, isolation_level=None)
+        (deletes,) = self._connection.execute(_sql("sqlite", "reset")).fetchone()
+        self._connection.executescript(f"begin immediate; {deletes} commit")
 
     async def settle(self) -> None:
         """A store is closed only after what was handed to it is done."""
+
+    async def close(self) -> None:
+        await super().close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     async def _clock_moved(self) -> None:
         """The store reads the clock itself."""
