@@ -42,7 +42,7 @@ async def test_double(stores, number):
 """
 
 
-@pytest.mark.parametrize("scope", [None, "session"])
+@pytest.mark.parametrize("scope", [None, "module"])
 def test_the_fixtures_run_in_the_loop_that_a_suite_gives_its_tests(
     postgres_url: str, tmp_path: Path, scope: str | None
 ) -> None:

@@ -6,7 +6,7 @@
 - `make_stores`: the same, unopened, by backend.
 
 `postgres_url` is expected from the test suite's own conftest. The fixtures run in the loop of a test as pytest-asyncio
-has it by default; with `asyncio_default_fixture_loop_scope = "module"` and the same for tests, connections are kept.
+has it by default; with `asyncio_default_fixture_loop_scope = "session"` and the same for tests, connections are kept.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def postgres_schemas(postgres_url: str) -> Iterator[str]:
     asyncio.run(PostgresStores.drop_all())
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def kept_connections() -> AsyncIterator[KeptConnections]:
-    """What the tests of a file, which share a loop, give back and take again."""
+    """What tests that share a loop give back and take again."""
     from holdfast.testing.kept import KeptConnections
 
     kept = KeptConnections()
