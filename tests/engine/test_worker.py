@@ -13,6 +13,7 @@ import pytest
 from holdfast import (
     Await,
     Child,
+    Completed,
     Context,
     Done,
     Machine,
@@ -127,6 +128,27 @@ async def test_a_signal_wakes_what_a_running_worker_has_parked(rig: Rig, machine
         handle = await machine.start(-1)
         await handle.signal("go")
         assert await handle.result() == -1
+
+
+async def test_a_run_at_work_hears_of_a_signal_at_once(rig: Rig) -> None:
+    began = asyncio.Event()
+
+    @rig.app.task
+    async def forever() -> str:
+        began.set()
+        await asyncio.Event().wait()
+        return ""
+
+    @rig.app.workflow
+    async def either(ctx: Context) -> str:
+        first: Completed[str] = await ctx.any(forever(), ctx.signal("go", str))
+        return first.result()
+
+    async with rig.app.worker(poll_seconds=3600):
+        handle = await either.start()
+        await began.wait()
+        await handle.signal("go", "heard")
+        assert await handle.result() == "heard"
 
 
 async def test_deadlines_and_delays_pass_by_the_stores_clock(rig: Rig) -> None:

@@ -439,4 +439,5 @@ class Worker:
 
     def _heard_work(self) -> None:
         self._picker.wake()
-        self._watcher.wake()
+        if self._active:  # else there is nobody to tell
+            self._watcher.wake()
