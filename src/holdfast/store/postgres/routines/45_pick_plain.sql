@@ -73,7 +73,7 @@ begin
       select from {schema}.executions e
       where e.id = any (v_ids)
         and (e.kind <> 'workflow' or not e.timed_out
-          and not exists (select from {schema}.signals s where s.target_id = e.id))
+          and not exists (select from {schema}.signals s where s.target_id = any (array[e.id])))
     ) then
       set local synchronous_commit = off;
     end if;
