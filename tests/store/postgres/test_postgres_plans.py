@@ -224,16 +224,19 @@ async def test_a_flush_joins_by_id_alone(
 
 
 @STATISTICS
-@pytest.mark.parametrize("riding", ["children", "published", "line"])
+@pytest.mark.parametrize("riding", ["children", "published", "line", "consumed"])
 async def test_what_rides_on_a_commit_is_by_id(watched: Watched, riding: str, analysed: str) -> None:
     def commit_of(claim: ExecutionClaim) -> Commit:
         if riding == "children":
             return Commit(claim, (wait_children(), SpawnExecutions(child_rows(claim, 1, queue="theirs"))))
         if riding == "published":
             return Commit(claim, (AdvanceExecution(status=Status.EXECUTING, published="{}"),))
+        if riding == "consumed":
+            return Commit(claim, (go(), ConsumeSignals((claim.inbox[0].id,))))
         return Commit(claim, (keep(), RecordTransition("a", "next", "b", 0)))
 
     await watched.store.insert([row(f"{n}") for n in range(2 * BATCH)])
+    await watched.store.deliver([NewSignal(promise_of(f"{n}"), "go", "1", "1") for n in range(2 * BATCH)])
     claims = await watched.pick(2 * BATCH)
     if analysed == "early":
         await watched.analyse()
@@ -242,6 +245,7 @@ async def test_what_rides_on_a_commit_is_by_id(watched: Watched, riding: str, an
     await watched.commit([commit_of(claim) for claim in claims[BATCH:]])
     assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}
     assert watched.widest() <= BATCH
+    assert watched.widest("signals") <= BATCH
 
 
 async def test_a_kept_lease_stays_in_its_page(watched: Watched) -> None:
@@ -259,29 +263,39 @@ async def test_a_kept_lease_stays_in_its_page(watched: Watched) -> None:
         assert await watched.connection.fetchval(query, table) - before >= 0.9 * BATCH
 
 
-@pytest.mark.parametrize("analysed", [False, True], ids=["no-statistics", "analysed"])
-async def test_inserting_and_delivering_are_by_index(watched: Watched, analysed: bool) -> None:
-    await crowd(watched, analysed)
-    rows = [row(f"{n}", unique_key=b"%d" % (n // 2), unique_scope=("runnable",)) for n in range(BATCH)]
+@STATISTICS
+async def test_inserting_and_delivering_are_by_index(watched: Watched, analysed: str) -> None:
+    await watched.store.insert([row(f"old{n}") for n in range(BATCH)])
+    await watched.pick()
+    if analysed == "early":
+        await watched.analyse()
+    await start_and_signal(watched, "first")
+    await crowd(watched, analysed=False)
+    schema = watched.store._schema
+    await watched.connection.execute(
+        f"update {schema}.executions set unique_key = promise, unique_scope = '{{done}}' where status = 'done'"
+    )
+    if analysed == "late":
+        await watched.analyse()
+    await start_and_signal(watched, "second")
+
+
+async def start_and_signal(watched: Watched, label: str) -> None:
+    rows = [
+        row(f"{label}{n}", unique_key=f"{label}{n // 2}".encode(), unique_scope=("runnable",)) for n in range(BATCH)
+    ]
     refused = await watched.call("insert", *execution_columns(rows, insertion_order(rows)))
     assert len(refused) == BATCH // 2
     assert watched.indexes() <= {"executions_promise", "executions_unique_guard"}
-    signals = [NewSignal(promise_of(f"{n}"), "go", "1") for n in range(BATCH)]
-    await watched.call("deliver", *signal_columns(signals))
-    assert watched.indexes() <= {"executions_promise", "executions_pkey"}
     assert watched.widest() <= BATCH
-    await watched.call("deliver_one", *(column[0] for column in signal_columns(signals)))
-    assert watched.indexes() <= {"executions_promise", "executions_pkey"}
-    assert watched.widest() == 1
-
-
-async def test_a_delivery_goes_by_no_index_of_names(watched: Watched) -> None:
-    """It asks for jobs, by their kind among other things."""
-    await watched.store.insert([row(f"{n}") for n in range(BATCH)])
-    await watched.pick()
-    await watched.analyse()
-    await watched.call("deliver", *signal_columns([NewSignal(promise_of(f"{n}"), "go", "1") for n in range(BATCH)]))
-    assert watched.indexes() <= {"executions_promise", "executions_pkey"}
+    signals = signal_columns([NewSignal(promise_of(f"{label}{n}"), "go", "1", f"{n}") for n in range(BATCH)])
+    for _ in range(2):  # the same ones again are duplicates
+        await watched.call("deliver", *signals)
+        assert watched.indexes() <= {"executions_promise", "executions_pkey"}
+        assert max(watched.widest(relation) for relation in ("executions", "signals", "signal_keys")) <= BATCH
+        await watched.call("deliver_one", *(column[0] for column in signals))
+        assert watched.indexes() <= {"executions_promise", "executions_pkey"}
+        assert max(watched.widest(relation) for relation in ("executions", "signals", "signal_keys")) == 1
 
 
 async def test_hot_calls_use_no_bitmaps(watched: Watched) -> None:

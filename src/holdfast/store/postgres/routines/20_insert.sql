@@ -84,9 +84,11 @@ begin
             same.kind, same.input_hash, same.state, coalesce(g.kind, p_kind[1]), g.input_hash, g.state)
       from unnest(p_promise, p_unique_key, p_kind, p_input_hash, p_state) with ordinality
         as g(promise, unique_key, kind, input_hash, state, ord)
-      left join {schema}.executions same on same.promise = g.promise
-      left join {schema}.executions rival
-        on rival.unique_key = g.unique_key and not rival.unique_released and rival.status = any (rival.unique_scope)
+      left join {schema}.executions same on same.promise = any (array[g.promise])
+      left join lateral (
+        select r.id, r.promise from {schema}.executions r
+        where r.unique_key = g.unique_key and not r.unique_released and r.status = any (r.unique_scope) limit 1
+      ) rival on true
       where g.ord::int = any (v_left) and (same.id is not null or rival.id is not null)
     loop
       v_left := array_remove(v_left, ord);

@@ -2,6 +2,9 @@
 --
 --   deliver_1      many; one answer a signal, in order: delivered, duplicate, ended, unknown
 --   deliver_one_1  one alone, without arrays: a third of the cost
+--
+-- Rows of arrays are joined by `= any (array[...])`: see `advance_1`. And what is to be locked is looked up before, so that
+-- its ids are given: for the order of ids alone a plan for a small ledger goes through all of its rows as well.
 
 create or replace function {schema}.deliver_1(
   p_target bytea[], p_name text[], p_payload json[], p_dedup text[], out answers text[], out woke boolean
@@ -14,18 +17,19 @@ declare
   v record;
 begin
   v_locked := array(
-    select id from {schema}.executions where promise = any (p_target) order by id for update
+    select id from {schema}.executions
+    where id = any (array(select id from {schema}.executions where promise = any (p_target))) order by id for update
   );
   -- From here on a new snapshot: what others committed before we had the locks is seen.
   with given as materialized (
     select g.ord::int as ord, g.name, g.payload, g.dedup, e.id as target_id, e.status
     from unnest(p_target, p_name, p_payload, p_dedup) with ordinality as g(target, name, payload, dedup, ord)
-    join {schema}.executions e on e.promise = g.target and e.id = any (v_locked)
+    join {schema}.executions e on e.promise = any (array[g.target]) and e.id = any (v_locked)
   ), inserted as (
     insert into {schema}.signals as s (target_id, name, payload, dedup_key, inserted_at)
     select target_id, name, payload, dedup, v_now from given
-    where status not in ('done', 'failed', 'cancelled') and not exists (
-      select from {schema}.signal_keys k where k.target_id = given.target_id and k.dedup_key = given.dedup)
+    where status not in ('done', 'failed', 'cancelled') and (
+      select true from {schema}.signal_keys k where k.target_id = given.target_id and k.dedup_key = given.dedup) is null
     order by ord
     on conflict do nothing
     returning s.target_id, s.dedup_key, s.name
@@ -54,7 +58,7 @@ begin
       and (e.status in ('awaiting_signal', 'awaiting_promise') or e.timed_out and e.status in ('runnable', 'executing'))
       and exists (
         select from unnest(p_target, p_name) with ordinality as g(target, name, ord)
-        where g.ord = any (v_delivered) and g.target = e.promise and g.name = any (e.awaits)
+        where g.ord = any (v_delivered) and g.target = any (array[e.promise]) and g.name = any (e.awaits)
       )
     returning e.status = 'runnable' and not e.paused as is_due
   )
@@ -64,14 +68,15 @@ begin
   -- By when they were published: a row that its parent's child took over is older than what it stands for now.
   for v in
     select s.id, s.name, j.id as job from unnest(p_target, p_dedup) with ordinality as g(target, dedup, ord)
-    join {schema}.executions j on j.promise = g.target and j.kind = 'flow'
-    join {schema}.signals s on s.target_id = j.id and s.dedup_key = g.dedup
+    join {schema}.executions j on j.promise = any (array[g.target]) and j.kind = 'flow'
+    join {schema}.signals s on s.target_id = any (array[j.id]) and s.dedup_key = g.dedup
     where g.ord = any (v_delivered) order by g.ord
   loop
     update {schema}.executions set status = 'runnable', eligible_at = v_now, wake_at = null, updated_at = v_now
       where id = (
         select m.id from {schema}.executions m
-        where m.parent_id = v.job and m.kind = 'message' and m.status = 'awaiting_signal' and v.name = any (m.awaits)
+        where m.parent_id = v.job and m.kind = 'message' and m.status::text = 'awaiting_signal'  -- see 68_ends
+          and v.name = any (m.awaits)
         order by m.inserted_at, m.id limit 1 for update)
       returning id into v_hook;
     if v_hook is not null then
@@ -83,7 +88,7 @@ begin
   -- of promises fits.
   woke := woke or exists (
     select from unnest(p_target) with ordinality as g(target, ord)
-    join {schema}.executions e on e.promise = g.target
+    join {schema}.executions e on e.promise = any (array[g.target])
       and (e.locked_by is not null or e.status = 'runnable' and not e.paused)
     where g.ord = any (v_delivered));
   if woke then

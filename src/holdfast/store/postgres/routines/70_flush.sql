@@ -314,7 +314,7 @@ begin
   if p_consume_ord <> '{}' then
     with consumed as (
       delete from {schema}.signals s using unnest(p_consume_ord, p_consume_id) c(ord, id)
-      where c.ord = any (v_live) and s.id = c.id and s.target_id = p_id[c.ord]
+      where c.ord = any (v_live) and s.id = any (array[c.id]) and s.target_id = any (array[p_id[c.ord]])
       returning s.target_id, s.dedup_key
     )
     insert into {schema}.signal_keys (target_id, dedup_key)
