@@ -24,7 +24,7 @@ from holdfast.store.effects import (
     RecordTransition,
     SpawnExecutions,
 )
-from holdfast.store.flows import FLOW, MESSAGE, Collate, EndJob, OpenJob
+from holdfast.store.flows import FLOW, MESSAGE, Collate, EndJob, OpenJob, Settle
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
 from holdfast.store.postgres.flush import build_call
@@ -493,23 +493,28 @@ async def test_a_journal_is_one_indexed_read(watched: Watched, analysed: bool) -
     assert len(watched.plans) == 1
 
 
-@pytest.mark.parametrize("analysed", [False, True], ids=["no-statistics", "analysed"])
+@STATISTICS
+@pytest.mark.parametrize("barrier", [False, True], ids=["reported", "barrier"])
 @pytest.mark.parametrize("advance", [wait_for(1), done()], ids=["parent", "call"])
 async def test_waiting_for_calls_and_their_ends_are_by_id(
-    watched: Watched, advance: AdvanceExecution, analysed: bool
+    watched: Watched, advance: AdvanceExecution, barrier: bool, analysed: str
 ) -> None:
     await watched.store.insert([row(f"{n}") for n in range(BATCH)])
     parents = await watched.pick(BATCH)
     spawns = [
-        SpawnExecutions(child_rows(parent, 1, queue="default", reports=True), barrier=False) for parent in parents
+        SpawnExecutions(child_rows(parent, 1, queue="default", reports=not barrier), barrier=barrier)
+        for parent in parents
     ]
-    advances = [wait_for(1) if advance.status is Status.DONE else keep()] * BATCH
+    waits = wait_children() if barrier else wait_for(1)
+    advances = [waits if advance.status is Status.DONE else keep()] * BATCH
     await watched.commit([Commit(*whole) for whole in zip(parents, zip(advances, spawns, strict=True), strict=True)])
     children = await watched.pick(BATCH)
     claims = children if advance.status is Status.DONE else parents
     half = BATCH // 2
-    await watched.flush(claims[:half], advance)  # without statistics, the plan of the small ledger stays
-    await crowd(watched, analysed)
+    if analysed == "early":
+        await watched.analyse()
+    await watched.flush(claims[:half], advance)
+    await crowd(watched, analysed == "late")
     await watched.flush(claims[half:], advance)
     assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}
     assert watched.widest() <= 2 * BATCH, "the rows and their parents"
@@ -548,19 +553,67 @@ async def test_stranded_runs_are_found_by_their_index(watched: Watched) -> None:
     assert watched.widest() <= BATCH
 
 
-async def test_the_ends_of_jobs_are_by_id_however_many_are_open(watched: Watched) -> None:
-    """Step 3 of flows."""
-    await watched.store.insert([row(f"{n}", kind=FLOW, handler=HANDLER) for n in range(BATCH)])
-    jobs = await watched.pick()
-    begun = AdvanceExecution(status=Status.DELEGATED)
-    messages = [child_rows(job, 1, kind=MESSAGE, handler=HANDLER) for job in jobs]
-    await watched.commit([Commit(job, (begun, OpenJob(own))) for job, own in zip(jobs, messages, strict=True)])
-    claims = await watched.pick()
+@STATISTICS
+@pytest.mark.parametrize("step", ["settled", "onward", "hooked", "ended"])
+async def test_steps_of_flows_are_by_id_however_many_jobs_are_open(watched: Watched, step: str, analysed: str) -> None:
+    await watched.store.insert([row(f"{n}", kind=FLOW, handler=HANDLER) for n in range(2 * BATCH)])
+    jobs = await watched.pick(2 * BATCH)
+    if analysed == "early":
+        await watched.analyse()
+    await step_through(watched, jobs[:BATCH], step)
+    await crowd(watched, analysed=False)
     await fill(watched, "open", "delegated")
-    end = Collate(activity="a", dimension="", guid=b"0", guid_add=1, end=EndJob(Status.DONE, "1"), acknowledge=True)
-    await watched.commit([Commit(claim, (keep(), end)) for claim in claims])
-    assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}
-    assert watched.widest() <= 2 * BATCH, "the messages and their jobs"
+    schema = watched.store._schema
+    await watched.connection.execute(
+        f"insert into {schema}.activities (job_id, activity, dimension, ledger) "
+        f"  select id, 'a', '', 0 from {schema}.executions where input_hash = '' and status = 'delegated';"
+        f"insert into {schema}.guids (job_id, guid, activity, dimension, ordinal, ledger) "
+        f"  select job_id, '0', 'a', '', 1, 0 from {schema}.activities on conflict do nothing;"
+        f"insert into {schema}.semaphores (job_id, activity, dimension, status) "
+        f"  select job_id, '', '', 1 from {schema}.activities on conflict do nothing"
+    )
+    if analysed == "late":
+        await watched.analyse()
+    await step_through(watched, jobs[BATCH:], step)
+
+
+async def step_through(watched: Watched, jobs: list[ExecutionClaim], step: str) -> None:
+    """Open the jobs, and take one step of each."""
+
+    def assert_by_id() -> None:
+        assert watched.indexes() - {"executions_promise", "executions_children"} == {"executions_pkey"}
+        assert watched.widest() <= 2 * BATCH, "the messages and their jobs"
+        relations = ("activities", "guids", "semaphores", "signals", "signal_keys")
+        assert max(watched.widest(relation) for relation in relations) <= BATCH
+
+    delegated = AdvanceExecution(status=Status.DELEGATED)
+    messages = [child_rows(job, 1, kind=MESSAGE, handler=HANDLER) for job in jobs]
+    await watched.commit([Commit(job, (delegated, OpenJob(own))) for job, own in zip(jobs, messages, strict=True)])
+    assert_by_id()
+    rows = {job.row for job in jobs}
+    commits = []
+    for claim in await watched.pick(2 * BATCH):
+        if claim.parent_row not in rows:
+            continue  # a hook of the jobs before, which has its signal
+        (child,) = child_rows(claim, 1, kind=MESSAGE, handler=HANDLER, queue="elsewhere")
+        collate = {
+            "settled": Collate(activity="a", dimension="", guid=b"0", add=1, guid_add=1, settle=Settle((child,))),
+            "onward": Collate(
+                activity="a", dimension="", guid=b"0", settle=Settle((child,), onward=True), acknowledge=True
+            ),
+            "hooked": Collate(activity="a", dimension="", guid=b"0", awaits="go"),
+            "ended": Collate(
+                activity="a", dimension="", guid=b"0", guid_add=1, end=EndJob(Status.DONE), acknowledge=True
+            ),
+        }[step]
+        commits.append(Commit(claim, (park("go") if step == "hooked" else keep(), collate)))
+    await watched.commit(commits)
+    assert_by_id()
+    if step == "hooked":
+        signals = signal_columns([NewSignal(job.promise, "go", "1", "1") for job in jobs])
+        ((answers, _),) = await watched.call("deliver", *signals)
+        assert answers == ["delivered"] * BATCH
+        assert_by_id()
 
 
 async def test_a_look_at_messages_and_at_ends_of_jobs_is_by_key(watched: Watched) -> None:

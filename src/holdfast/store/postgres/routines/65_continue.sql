@@ -33,7 +33,7 @@ declare
 begin
   insert into {schema}.signals (target_id, kind, name, payload, dedup_key, inserted_at)
     select v_new, s.kind, s.name, s.payload, s.dedup_key, s.inserted_at from {schema}.signals s
-    where s.target_id = p_id and s.kind = 'signal' order by s.id;
+    where s.target_id between p_id and p_id and s.kind = 'signal' order by s.target_id, s.id;
   insert into {schema}.signal_keys (target_id, dedup_key)
     select v_new, k.dedup_key from {schema}.signal_keys k where k.target_id = p_id;
   update {schema}.executions n set published = o.published

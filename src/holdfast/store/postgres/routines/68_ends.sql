@@ -1,5 +1,6 @@
 -- What follows from rows that end, for flushes and cancels alike. Written so that no index but the primary key fits: that
--- of all children, of all that wait or of all that are held would be read from end to end where a plan is of a small ledger.
+-- of all children, of all that wait or of all that are held would be read from end to end where a plan is of a small ledger;
+-- and so that this fits one id after the other only: see `advance_1`.
 --
 --   release_barriers_1  ended children count down their parents' barriers
 --   report_ends_1       ends of children that report go into their parents' inboxes
@@ -27,7 +28,7 @@ begin
       group by c.parent_id, c.parent_round
     ) d
     -- Only children of the round that is open: those of an earlier one were given up (ruling E7).
-    where p.id = d.parent_id and p.barrier_round = d.parent_round and p.children_pending > 0
+    where p.id = any (array[d.parent_id]) and p.barrier_round = d.parent_round and p.children_pending > 0
       and p.status not in ('done', 'failed', 'cancelled')
     returning p.status = 'runnable' and not p.paused as is_due
   )
@@ -51,7 +52,8 @@ begin
                 then ',"reason":' || to_json(c.cancel_reason) else '' end || '}')::json,
       'c:' || encode({schema}.origin_1(c.promise), 'hex'), p_now
     from unnest(p_children) with ordinality x(id, ord)
-    join {schema}.executions c on c.id = x.id join {schema}.executions p on p.id = coalesce(c.parent_id, 0)
+    join {schema}.executions c on c.id = any (array[x.id])
+    join {schema}.executions p on p.id = any (array[coalesce(c.parent_id, 0)])
     where c.reports and c.successor is null and p.ended_at is null
     order by x.ord
     on conflict do nothing
@@ -71,7 +73,7 @@ begin
       wake_at = case when p.children_pending <= d.ended then null else p.wake_at end,
       updated_at = p_now
     from (select t.id, count(*) as ended from unnest(v_parents) t(id) group by t.id) d
-    where p.id = d.id and p.status::text = 'awaiting_promise' and p.children_pending > 0
+    where p.id = any (array[d.id]) and p.status::text = 'awaiting_promise' and p.children_pending > 0
     returning p.status = 'runnable' and not p.paused as is_due
   )
   select coalesce(bool_or(is_due), false) into woke from counted;

@@ -7,7 +7,7 @@
 -- What is the same in all steps of a flush may be left out: a column that is all 0, false or '' is an empty array.
 -- Locks come in one order everywhere: executions by id, activities and guids by key, semaphores of jobs by id, then
 -- those of their joins. Semaphores and joins may move several times in one flush; a running sum says by whom the
--- threshold was reached, as if each had moved alone.
+-- threshold was reached, as if each had moved alone. Rows of arrays are joined by `= any (array[...])`: see `advance_1`.
 
 create or replace function {schema}.flow_lock_1(p_id bigint[], p_jobs bigint[], p_ending bigint[]) returns void
 language plpgsql as $$
@@ -15,8 +15,8 @@ begin
   -- A paused job is locked by all that publish for it: whoever lets it go on waits for them, and frees what they made.
   perform from {schema}.executions where id = any (
     p_id || p_jobs || array(select parent_id from {schema}.executions where id = any (p_ending)) || array(
-      select j.id from {schema}.executions m join {schema}.executions j on j.id = m.parent_id and j.paused
-      where m.id = any (p_id) and m.kind = 'message')
+      select id from {schema}.executions where paused and id = any (array(
+        select parent_id from {schema}.executions where id = any (p_id) and kind = 'message')))
   ) order by id for update;
 end $$;
 
@@ -63,7 +63,8 @@ begin
   if p_open_ord <> '{}' then
     -- A job whose cancel overtook this commit is not delegated: it does not begin.
     v_fenced := v_fenced || array(
-      select o from unnest(p_open_ord) o join {schema}.executions e on e.id = p_id[o] where e.status <> 'delegated');
+      select o from unnest(p_open_ord) o join {schema}.executions e on e.id = any (array[p_id[o]])
+      where e.status <> 'delegated');
   end if;
 
   -- The activities' ledgers. Two GUIDs of one instance come in waves, for a statement writes a row once. What an insert
@@ -103,7 +104,7 @@ begin
       from unnest(p_ord, p_job, p_activity, p_dimension, p_add, p_mark)
         with ordinality c(ord, job, activity, dimension, step_add, mark, at)
       join {schema}.activities a
-        on a.job_id = c.job and a.activity = c.activity and a.dimension = coalesce(c.dimension, '')
+        on a.job_id = any (array[c.job]) and a.activity = c.activity and a.dimension = coalesce(c.dimension, '')
       where coalesce(c.step_add, 0) = 0 and coalesce(c.mark, 0) = 0 and c.ord <> all (v_fenced)
     loop
       v_ledger[v.at] := v.ledger;
@@ -154,7 +155,7 @@ begin
     where o.ord <> all (v_fenced);
     -- From now on a cancel asks it, whatever its status, and its messages close it (ruling A11).
     update {schema}.executions set cleans_up = true
-    where id in (select p_id[o] from unnest(p_open_ord) o where o <> all (v_fenced));
+    where id = any (array(select p_id[o] from unnest(p_open_ord) o where o <> all (v_fenced)));
   end if;
   if true = any (p_settles) then
     v_jobs := array(
@@ -220,8 +221,8 @@ begin
         state = p_first_state[c.child], attempt = 0, crashes = 0, awaits = null, error = null, timed_out = false,
         children_ready = false, inserted_at = v_now, started_at = v_now
       from unnest(p_ord, p_onward) c(ord, child)
-      where c.child is not null and c.ord <> all (v_fenced) and e.id = p_id[c.ord]
-        and not exists (select from {schema}.executions x where x.promise = p_promise[c.child])
+      where c.child is not null and c.ord <> all (v_fenced) and e.id = any (array[p_id[c.ord]])
+        and not exists (select from {schema}.executions x where x.promise = any (array[p_promise[c.child]]))
       returning c.ord, c.child
     )
     select coalesce(array_agg(ord), '{}') as ords, coalesce(array_agg(child), '{}') as children into v from turned;
@@ -243,7 +244,8 @@ begin
         queue = coalesce(p_queue[o], p_queue[1]), attempt = 0, crashes = 0, updated_at = v_now,
         eligible_at = case when e.status = 'runnable' then v_now else e.eligible_at end
       from unnest(v_met) o
-      where e.promise = p_promise[o] and e.kind = 'message' and e.step = 'leg2' and coalesce(p_first_step[o], p_first_step[1]) = 'leg1';
+      where e.promise = any (array[p_promise[o]]) and e.kind = 'message' and e.step = 'leg2'
+        and coalesce(p_first_step[o], p_first_step[1]) = 'leg1';
     end if;
     woke := true;
     -- One that was paused only since the locks were taken, and is held by others, is left for them.
@@ -273,14 +275,14 @@ begin
       select distinct on (job) job, moved_by from moves order by job, at desc
     ), moved as (
       update {schema}.semaphores s set status = s.status + t.moved_by
-      from totals t where s.job_id = t.job and s.activity = '' and s.dimension = ''
+      from totals t where s.job_id = any (array[t.job]) and s.activity = '' and s.dimension = ''
       returning s.job_id, s.status - t.moved_by as before
     ), hits as (
       select m.at, m.ord, m.job, m.guid from moves m join moved b on b.job_id = m.job
       where b.before + m.moved_by = m.threshold
     ), marked as (
       update {schema}.guids g set ledger = g.ledger + 100000000000
-      from hits h where g.job_id = h.job and g.guid = h.guid
+      from hits h where g.job_id = any (array[h.job]) and g.guid = h.guid
       returning h.at, h.ord, g.ledger
     )
     select coalesce(array_agg(ord), '{}') as ords, coalesce(array_agg(at), '{}') as places,
@@ -298,7 +300,7 @@ begin
         status = c.status::{schema}.status, result = c.result, error = c.error, ended_at = v_now, updated_at = v_now,
         revision = j.revision + 1, awaits = null, wake_at = null
       from unnest(p_ord, p_job, p_end_status, p_end_result, p_end_error) c(ord, job, status, result, error)
-      where c.status is not null and c.ord <> all (v_fenced) and j.id = c.job
+      where c.status is not null and c.ord <> all (v_fenced) and j.id = any (array[c.job])
         and j.status is not distinct from 'delegated' -- no condition of an index: all open jobs would be read
       returning j.id
     )
@@ -318,12 +320,13 @@ begin
     for v in
       select c.ord, c.job, p_id[c.ord] as id, c.awaits, j.cancel_requested
       from unnest(p_ord, p_job, p_awaits) c(ord, job, awaits)
-      join {schema}.executions j on j.id = c.job
-      join {schema}.executions m on m.id = p_id[c.ord] and m.status = 'awaiting_signal'
+      join {schema}.executions j on j.id = any (array[c.job])
+      join {schema}.executions m on m.id = any (array[p_id[c.ord]]) and m.status::text = 'awaiting_signal'
       where c.awaits is not null and c.ord <> all (v_fenced) order by c.ord
     loop
       select s.id into v_signal from {schema}.signals s
-      where s.target_id = v.job and s.kind = 'signal' and s.name = v.awaits order by s.id limit 1;
+      where s.target_id between v.job and v.job and s.kind = 'signal' and s.name = v.awaits
+      order by s.target_id, s.id limit 1;
       if v_signal is not null then
         perform {schema}.route_signal_1(v_signal, v.id);
       end if;
@@ -431,18 +434,19 @@ create or replace function {schema}.letter_again_1(p_message bytea, p_step text)
 language plpgsql as $$
 declare
   v_now timestamptz := {schema}.clock();
+  v_id bigint;
   v_job bigint;
 begin
-  select parent_id into v_job from {schema}.executions
-    where promise = p_message and kind = 'message' and status = 'stranded';
+  select id, parent_id into v_id, v_job from {schema}.executions
+    where promise = p_message and kind = 'message';
   if v_job is null then
     return false;
   end if;
-  perform from {schema}.executions where id = v_job or promise = p_message order by id for update;
+  perform from {schema}.executions where id in (v_id, v_job) order by id for update;
   update {schema}.executions
     set status = 'runnable', step = coalesce(p_step, step), attempt = greatest(attempt - crashes, 0), crashes = 0,
       eligible_at = v_now, updated_at = v_now
-    where promise = p_message and status = 'stranded';
+    where id = v_id and status = 'stranded';
   if not found then
     return false;
   end if;
@@ -463,7 +467,7 @@ begin
     return true;
   end if;
   select e.id into v_job from {schema}.executions e join {schema}.semaphores s
-    on s.job_id = e.id and s.activity = '' and s.dimension = ''
+    on s.job_id = any (array[e.id]) and s.activity = '' and s.dimension = ''
     where e.promise = p_promise and e.kind = 'flow';
   if v_job is null then
     return null;
