@@ -43,7 +43,7 @@ insert into {schema}.executions (promise, kind, name, version, handler, step, st
 select sha256(convert_to($1::text || g, 'utf8')), 'machine', 'Order', 1, $2::bigint, 'start', '{{}}', '', 'default',
   g % 3,
   now() + $3::float8 * interval '1 second', now(), now(), $4::text::{schema}.status,
-  case when $4::text in ('done', 'failed') then now() end, $5::text, $5::text is not null,
+  case when $4::text in ('done', 'failed') then now() - g * interval '1 second' end, $5::text, $5::text is not null,
   case when $4::text = 'awaiting_signal' then '{{x}}'::text[] end,
   case when $4::text = 'awaiting_signal' then now() + interval '1 day' end,
   case when $4::text = 'executing' then 'somebody else' end
@@ -203,6 +203,23 @@ async def test_a_pick_is_flat_and_by_its_index(watched: Watched, analysed: str) 
 
 
 @STATISTICS
+async def test_a_key_goes_to_its_next_row_without_a_look_at_others(watched: Watched, analysed: str) -> None:
+    for label in ("first", "second"):
+        await watched.store.insert([row(f"{label}{n}", partition_key=label) for n in range(2)])
+        if label == "first" and analysed == "early":
+            await watched.analyse()
+        (head,) = await watched.pick()
+        assert await watched.pick() == [], "the other one is blocked"
+        await watched.flush([head], done())
+        assert len(await watched.pick()) == 1
+        if label == "first":
+            await crowd(watched, analysed == "late")
+    looks = [node["Index Cond"] for node in watched.nodes() if node.get("Index Name") == "executions_blocked"]
+    assert looks
+    assert all("partition_key = " in condition for condition in looks)
+
+
+@STATISTICS
 @pytest.mark.parametrize("advance", [keep("next", '{"n": 1}'), done(), park("x")], ids=["keep", "done", "park"])
 @pytest.mark.parametrize("count", [1, BATCH])
 async def test_a_flush_joins_by_id_alone(
@@ -324,13 +341,41 @@ async def test_hot_calls_use_no_bitmaps(watched: Watched) -> None:
         assert not has_bitmaps()
 
 
-async def test_timers_and_the_reaper_are_by_index(watched: Watched) -> None:
-    await crowd(watched, analysed=True)
+@STATISTICS
+async def test_timers_and_the_reaper_are_by_index(watched: Watched, analysed: str) -> None:
+    await fill(watched, "parked-before", "awaiting_signal", count=BATCH)
+    await fill(watched, "theirs-before", "executing", count=BATCH)
+    await fill(watched, "later-before", "runnable", count=BATCH, seconds=86_400)
+    if analysed == "early":
+        await watched.analyse()
+    await look_around(watched, "first")
+    await crowd(watched, analysed == "late")
+    await look_around(watched, "second")
+
+
+async def look_around(watched: Watched, label: str) -> None:
+    """What workers do by themselves; of a dead one, take back what it held."""
+    await watched.store.insert([row(f"{label}{n}") for n in range(2)])
+    claims = await watched.pick()
+    await watched.call("disown", "w1", [])
+    assert (len(claims), watched.widest()) == (2, 2)
+    claims = await watched.pick()
+    await watched.connection.execute(f"update {watched.store._schema}.workers set expires_at = now()")
+    (reaped,) = await watched.call("reap", 100, 10)
+    assert reaped["released"] == 2
+    assert watched.widest() <= 2
+    cancelled = await watched.call("cancel", [claim.promise for claim in claims], [], [], "over")
+    assert [status for (status,) in cancelled] == ["cancelled"] * 2
+    assert watched.widest() <= 2
+    await Hand(watched.store, "w1", lease_seconds=3600).start()
     await watched.call("fire_timers", 100, "deadline exceeded")
-    assert "Seq Scan" not in watched.indexes()
-    assert watched.widest() <= 100
-    await watched.call("reap", 100, 10)
-    assert "Seq Scan" not in watched.indexes()
+    assert watched.widest() <= 1
+    ((waiting,),) = await watched.call("waiting_priority", ["default"], [HANDLER])
+    assert waiting is None
+    assert watched.widest() <= 3, "the first of each priority"
+    ((purged,),) = await watched.call("purge", 0.0, None, None, 2)
+    assert purged == 2
+    assert watched.widest() <= BATCH
 
 
 async def test_looking_at_an_execution_is_planned_once(watched: Watched) -> None:

@@ -48,7 +48,9 @@ begin
     select id from head
   );
   v_free := array(
-    select id from {schema}.executions where id = any (v_heads) and key_blocked order by id for update skip locked
+    select id from {schema}.executions
+    where id = any (v_heads) and key_blocked::text = 'true'  -- no condition of an index: all blocked would be read
+    order by id for update skip locked
   );
   update {schema}.executions set key_blocked = false where id = any (v_free);
   -- A head that someone is just changing keeps its key for the next pick.

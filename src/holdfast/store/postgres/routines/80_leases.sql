@@ -1,6 +1,7 @@
 -- Leases and timers: giving back, taking back, taking anew.
 --
--- Rows that go back to the queue keep their place (eligible_at) and free their key.
+-- Rows that go back to the queue keep their place (eligible_at) and free their key. Which ones they are is looked up before
+-- they are locked in the order of ids: see 60_deliver.
 
 -- Locked rows that leave their holder other than by a commit of its own: what their journals say that they do not.
 create or replace function {schema}.catch_up_1(p_ids bigint[]) returns void
@@ -8,7 +9,7 @@ language plpgsql as $$
 begin
   update {schema}.executions e set revision = n.revision, journal_length = n.journal_length, step = n.step
     from {schema}.executions_now n
-    where e.id = any (p_ids) and n.id = e.id and n.revision <> e.revision;
+    where e.id = any (p_ids) and n.id = any (array[e.id]) and n.revision <> e.revision;
 end $$;
 
 create or replace function {schema}.reclaim_1(p_worker text, p_ids bigint[], p_epochs bigint[])
@@ -71,9 +72,11 @@ create or replace function {schema}.disown_1(p_worker text, p_keep bigint[]) ret
 language plpgsql as $$
 begin
   return {schema}.put_back_1(
-    array(select id from {schema}.executions
-          where status = 'executing' and locked_by = p_worker and id <> all (p_keep)
-          order by id for update),
+    array(
+      select id from {schema}.executions
+      where locked_by = p_worker and id = any (array(
+        select id from {schema}.executions where status = 'executing' and locked_by = p_worker and id <> all (p_keep)))
+      order by id for update),
     {schema}.clock());
 end $$;
 
@@ -83,10 +86,7 @@ begin
   -- First the right to lease, then what was leased: a pick that is under way ends before this lock is had.
   perform from {schema}.workers where id = p_worker for update;
   delete from {schema}.workers where id = p_worker;
-  return {schema}.put_back_1(
-    array(select id from {schema}.executions where status = 'executing' and locked_by = p_worker
-          order by id for update),
-    {schema}.clock());
+  return {schema}.disown_1(p_worker, '{}');
 end $$;
 
 create or replace function {schema}.reap_1(
@@ -104,7 +104,9 @@ begin
     select id from {schema}.workers where expires_at <= v_now order by id for update skip locked
   );
   v_ids := array(
-    select id from {schema}.executions where status = 'executing' and locked_by = any (v_dead)
+    select id from {schema}.executions
+    where locked_by = any (v_dead) and id = any (array(
+      select id from {schema}.executions where status = 'executing' and locked_by = any (v_dead)))
     order by id limit p_limit for update skip locked
   );
   perform {schema}.catch_up_1(v_ids);
@@ -130,8 +132,8 @@ begin
   end if;
   -- Never before all it held is back, or that would be orphaned.
   with gone as (
-    delete from {schema}.workers w where w.id = any (v_dead) and not exists (
-      select from {schema}.executions e where e.status = 'executing' and e.locked_by = w.id)
+    delete from {schema}.workers w where w.id = any (v_dead) and w.id <> all (array(
+      select locked_by from {schema}.executions where status = 'executing' and locked_by = any (v_dead)))
     returning w.id
   )
   select coalesce(array_agg(gone.id order by gone.id), '{}') into workers from gone;
@@ -186,11 +188,11 @@ begin
       select e.id from {schema}.executions e
       where e.id = any (v_ids) and e.id = any (v_locked) and e.ended_at is null and not e.cancel_requested
         and (e.parent_id is null or e.parent_id = any (v_locked)
-             or not exists (select from {schema}.executions p where p.id = e.parent_id))
+             or not exists (select from {schema}.executions p where p.id = any (array[e.parent_id])))
         -- nor a job one of whose paused messages is busy, or came just now: it would not be let go
         and not (e.kind = 'flow' and exists (
           select from {schema}.executions m
-          where m.parent_id = e.id and m.kind = 'message' and m.paused and m.id <> all (v_locked)))
+          where m.parent_id = any (array[e.id]) and m.kind = 'message' and m.paused and m.id <> all (v_locked)))
     );
     fired := fired + cardinality(v_ids);
     v_ids := v_ids || array(select m.id from {schema}.executions m

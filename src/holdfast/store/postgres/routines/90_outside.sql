@@ -12,7 +12,7 @@ declare
 begin
   -- A dead letter of a job that is cancelled is dropped: its obligation is closed.
   perform {schema}.letter_again_1(m.promise, 'close') from {schema}.executions m
-    where m.id = any (p_ids) and m.kind = 'message' and m.status = 'stranded';
+    where m.id = any (p_ids) and m.kind = 'message' and m.status::text = 'stranded';
   with asked as (
     update {schema}.executions e set
       cancel_requested = true, cancel_reason = coalesce(e.cancel_reason, p_reason), updated_at = p_now,
@@ -62,7 +62,7 @@ declare
 begin
   v_ids := array(
     select id from {schema}.executions where promise = any (p_promises)
-    union
+    union all
     select e.id from unnest(p_low, p_high) r(low, high)
       join {schema}.executions e on e.promise >= r.low and e.promise < r.high
   );
@@ -78,7 +78,7 @@ begin
     v_more := array(
       (select e.id from unnest(p_low, p_high) r(low, high)
         join {schema}.executions e on e.promise >= r.low and e.promise < r.high
-      union
+      union all
       select m.id from {schema}.executions m where m.parent_id = any (v_ids) and m.kind = 'message')
       except select unnest(v_ids));
     exit when v_more = '{}';
@@ -88,7 +88,7 @@ begin
   perform {schema}.request_cancel_1(v_ids, p_reason, {schema}.clock());
   return array(
     select e.status::text from unnest(p_promises) with ordinality g(promise, ord)
-    left join {schema}.executions e on e.promise = g.promise order by g.ord
+    left join {schema}.executions e on e.promise = any (array[g.promise]) order by g.ord
   );
 end $$;
 
@@ -143,7 +143,7 @@ begin
   end if;
   update {schema}.executions
     set status = 'runnable', attempt = greatest(attempt - crashes, 0), crashes = 0, eligible_at = v_now, updated_at = v_now
-    where promise = p_promise and status = 'stranded';
+    where promise = p_promise and status::text = 'stranded';
   if not found then
     return false;
   end if;
@@ -194,8 +194,9 @@ begin
         tried = array_append(array_remove(tried, digest), digest), updated_at = v_now
       where id = any (v_ids);
     update {schema}.executions j set status = 'delegated', error = null, updated_at = v_now
-      where j.id = any (v_jobs) and j.status = 'stranded' and not exists (  -- ruling A6
-        select from {schema}.executions m where m.parent_id = j.id and m.kind = 'message' and m.status = 'stranded');
+      where j.id = any (v_jobs) and j.status = 'stranded' and j.id <> all (array(  -- ruling A6
+        select parent_id from {schema}.executions
+        where parent_id = any (v_jobs) and kind = 'message' and status = 'stranded'));
     perform {schema}.wake_1('work');
   end if;
   retried := cardinality(v_ids);
@@ -214,11 +215,11 @@ begin
       and (p_queue is null or e.queue = p_queue) and (p_name is null or e.name = p_name)
       and not exists (
         select from {schema}.executions p
-        where p.id = e.parent_id and p.barrier_round = e.parent_round and p.ended_at is null)
+        where p.id = any (array[e.parent_id]) and p.barrier_round = e.parent_round and p.ended_at is null)
       -- nor what the run that goes on in its place, or went on and ended since, is found by
       and not exists (
         select from {schema}.executions n
-        where n.promise = e.successor and (n.ended_at is null or n.ended_at > v_before))
+        where n.promise = any (array[e.successor]) and (n.ended_at is null or n.ended_at > v_before))
     order by e.ended_at, e.id limit p_limit for update skip locked
   );
   -- As a later statement: the first one has found no run in the place of one that was retried just before it had the lock.
@@ -227,7 +228,7 @@ begin
     where e.id = any (v_ids)
       and not exists (
         select from {schema}.executions n
-        where n.promise = e.successor and (n.ended_at is null or n.ended_at > v_before))
+        where n.promise = any (array[e.successor]) and (n.ended_at is null or n.ended_at > v_before))
   );
   delete from {schema}.signals where target_id = any (v_ids);
   delete from {schema}.signal_keys where target_id = any (v_ids);

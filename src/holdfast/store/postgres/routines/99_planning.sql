@@ -1,6 +1,9 @@
 -- How the routines that are called from outside are planned, whatever the session or a pooler in front of it has set:
--- once and for all parameters, and never by reading a whole table because it was empty when the plan was made. What
--- they call in turn is planned so as well. Entering a function with settings costs five microseconds, with any number.
+-- once and for all parameters, and never by reading a whole table because it was empty when the plan was made. Nor by a
+-- bitmap: it never marks an entry of an index as dead, so that each look into an inbox would read all that was ever
+-- consumed, until the next vacuum; and it has no order, so that all would be read for the first few. No routine has
+-- conditions that only a bitmap could put together. What they call in turn is planned so as well. Entering a function with
+-- settings costs five microseconds, with any number.
 
 do $$
 declare
@@ -15,17 +18,7 @@ begin
       and proname !~ '^(wake|put_back|catch_up|release_barriers|report_ends|finish|inbox_counts|next_queue)_'
   loop
     execute format(
-      'alter function %s set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan', v_routine);
+      'alter function %s set enable_seqscan = off set enable_bitmapscan = off set jit = off '
+      'set plan_cache_mode = force_generic_plan', v_routine);
   end loop;
-  -- A bitmap never marks an entry of an index as dead: each look into an inbox would read all that was ever consumed,
-  -- until the next vacuum. None of these has conditions that only a bitmap could put together.
-  for v_routine in
-    select oid from pg_proc
-    where pronamespace = '{schema}'::regnamespace
-      and proname ~ '^(pick|reclaim|deliver|deliver_one|flush|flush_(plain|ends|one|kept|step)|leave)_[0-9]+$'
-  loop
-    execute format('alter function %s set enable_bitmapscan = off', v_routine);
-  end loop;
-  -- Rows by id, and of each what its journal has beyond them: any other join reads whole tables.
-  alter function {schema}.catch_up_1 set enable_hashjoin = off set enable_mergejoin = off;
 end $$;
