@@ -566,12 +566,19 @@ async def test_waiting_for_calls_and_their_ends_are_by_id(
     assert watched.indexes("signals") <= {"signals_inbox", "signals_dedup"}
 
 
-async def test_news_for_a_holder_is_by_id(watched: Watched) -> None:
+@STATISTICS
+async def test_news_for_a_holder_is_by_id(watched: Watched, analysed: str) -> None:
     await watched.store.insert([row(f"{n}") for n in range(BATCH)])
     claims = await watched.pick(BATCH)
-    await crowd(watched, analysed=True)
-    assert await watched.call("stirred", "w1", [claim.row for claim in claims]) == []
+    if analysed == "early":
+        await watched.analyse()
+    held = [claim.row for claim in claims]
+    for _ in range(8):  # then a statement of its own would be planned no more
+        await watched.call("stirred", "w1", held)
+    await crowd(watched, analysed == "late")
+    assert await watched.call("stirred", "w1", held) == []
     assert watched.indexes() == {"executions_pkey"}
+    assert watched.widest("signals") == 0
 
 
 async def test_deadlines_are_found_by_their_index(watched: Watched) -> None:

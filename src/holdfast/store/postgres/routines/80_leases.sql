@@ -212,6 +212,17 @@ begin
   end if;
 end $$;
 
+-- Which of the rows that a worker holds have something to look at. A routine, for the sake of its plan.
+create or replace function {schema}.stirred_1(p_worker text, p_ids bigint[]) returns bigint[]
+language plpgsql as $$
+begin
+  return array(
+    select e.id from {schema}.executions e
+    where e.id = any (p_ids) and coalesce(e.locked_by, '') = p_worker
+      and (e.cancel_requested or exists (select from {schema}.signals s where s.target_id = any (array[e.id])))
+    order by e.id);
+end $$;
+
 -- The first priority that has a row this worker could take now.
 create or replace function {schema}.waiting_priority_1(p_queues text[], p_handlers bigint[]) returns int
 language plpgsql as $$

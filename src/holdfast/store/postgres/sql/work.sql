@@ -151,10 +151,7 @@ select {schema}.disown_1($1, $2)
 select {schema}.release_1($1, $2, $3)
 
 -- name: stirred
-select e.id from {schema}.executions e
-where e.id = any ($2) and coalesce(e.locked_by, '') = $1
-  and (e.cancel_requested or exists (select from {schema}.signals s where s.target_id = e.id))
-order by e.id
+select unnest({schema}.stirred_1($1, $2))
 
 -- name: waiting_priority
 select {schema}.waiting_priority_1($1, $2)
