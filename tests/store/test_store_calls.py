@@ -58,7 +58,7 @@ async def test_all_of_a_thousand_is_one_wake(hand: Hand, store: Store) -> None:
     assert {bytes.fromhex(end.name) for end in claim.inbox} == {child.promise for child in children}
     assert len(claim.inbox) == 1_000
     receipt = await hand.apply(claim, keep(), ConsumeSignals(tuple(end.id for end in claim.inbox)))
-    assert receipt.inbox_count == 0
+    assert not receipt.has_inbox
 
 
 async def test_any_is_woken_by_the_first(hand: Hand, store: Store) -> None:
@@ -112,10 +112,10 @@ async def test_an_end_while_the_parent_executes_is_in_the_receipt(hand: Hand, st
     assert (await hand.view(parent)).status is Status.EXECUTING
     assert await store.stirred(hand.name, [parent.row]) == [parent.row]
     receipt = await hand.apply(parent, keep())
-    assert (receipt.status, receipt.inbox_count) == (Status.EXECUTING, 1)
+    assert (receipt.status, receipt.has_inbox) == (Status.EXECUTING, True)
     (end,) = await store.inbox(parent.promise)
     receipt = await hand.apply(parent, keep(), ConsumeSignals((end.id,)))
-    assert receipt.inbox_count == 0
+    assert not receipt.has_inbox
 
 
 async def test_an_end_while_the_parent_waits_to_run_moves_nothing_but_its_inbox(stores: Stores, hand: Hand) -> None:

@@ -111,7 +111,7 @@ async def test_a_wait_for_signals_does_alone_what_it_does_beside_others(hand: Ha
     assert one.status is (Status.RUNNABLE if wait == "has come" or oddity == "cancelled" else Status.AWAITING_SIGNAL)
     assert (one.wake_at is None, one.paused) == (two.wake_at is None, two.paused)
     assert first.receipts[0].status is second.receipts[1].status is one.status
-    assert first.receipts[0].inbox_count == second.receipts[1].inbox_count
+    assert first.receipts[0].has_inbox == second.receipts[1].has_inbox
     assert first.woke is second.woke
     assert await hand.store.journal(alone.promise) == await hand.store.journal(beside.promise)
 
@@ -141,12 +141,12 @@ async def test_an_odd_row_among_plain_ones_is_the_only_odd_one(hand: Hand, oddit
     flushed = await hand.flush(*(Commit(claim, (GO_ON, segment(0, 3))) for claim in claims))
     first, second, third = flushed.receipts
     for receipt, claim in ((first, claims[0]), (third, claims[2])):
-        assert (receipt.applied, receipt.status, receipt.inbox_count) == (True, Status.EXECUTING, 0)
+        assert (receipt.applied, receipt.status, receipt.has_inbox) == (True, Status.EXECUTING, False)
         view = await hand.view(claim)
         assert (view.revision, view.journal_length) == (claim.revision, 3)
     assert second.applied is (oddity != "lost")
     assert second.cancel_requested is (oddity == "cancelled")
-    assert second.inbox_count == (1 if oddity == "signalled" else 0)
+    assert second.has_inbox == (oddity == "signalled")
     view = await hand.view(odd)
     assert view.status is (Status.RUNNABLE if oddity == "paused" else Status.EXECUTING)
     assert view.revision == odd.revision == (0 if oddity == "lost" else 1)

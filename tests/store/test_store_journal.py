@@ -116,7 +116,7 @@ async def test_a_segment_beside_everything_else(hand: Hand, store: Store) -> Non
         SpawnExecutions(child_rows(claim, 1, queue="children"), barrier=False),
     )
     assert receipt.status is Status.AWAITING_PROMISE
-    assert receipt.inbox_count == 0
+    assert not receipt.has_inbox
     assert await store.journal(claim.promise) == [segment(0, 5).body]
     assert len(await store.children(claim.promise)) == 1
 

@@ -147,7 +147,7 @@ async def test_a_parent_in_the_flush_of_its_childs_end_is_told_of_it(hand: Hand)
     )
     lost, ended, kept = flushed.receipts
     assert (lost.applied, ended.applied, kept.applied) == (False, True, True)
-    assert (ended.inbox_count, kept.inbox_count) == (0, 1)
+    assert (ended.has_inbox, kept.has_inbox) == (False, True)
     assert ends(await hand.store.inbox(parent.promise)) == [first.promise]
 
 

@@ -50,7 +50,7 @@ async def test_every_step_is_seen_as_it_is_committed(hand: Hand) -> None:
     for number in range(1, 40):
         name = "charge" if number % 8 < 5 else "ship"
         receipt = await hand.apply(claim, *step(number * EVENTS, name, is_new=name != seen.step))
-        assert (receipt.status, receipt.inbox_count) == (Status.EXECUTING, 0)
+        assert (receipt.status, receipt.has_inbox) == (Status.EXECUTING, False)
         seen = await hand.view(claim)
         assert standing(seen)[:3] == (Status.EXECUTING, number + 1, (number + 1) * EVENTS)
         assert seen.revision == claim.revision
@@ -208,7 +208,7 @@ async def test_what_others_ask_of_a_run_is_heard_with_its_next_step(hand: Hand, 
     receipt = (await hand.flush(*commits)).receipts[0]
     status = Status.RUNNABLE if asked == "pause" else Status.EXECUTING
     assert (receipt.applied, receipt.status) == (True, status)
-    assert (receipt.cancel_requested, receipt.inbox_count) == (asked == "cancel", int(asked == "signal"))
+    assert (receipt.cancel_requested, receipt.has_inbox) == (asked == "cancel", asked == "signal")
     assert standing(await hand.view("a")) == (status, 4, 4 * EVENTS, "last")
     if asked == "signal":
         (signal,) = await hand.store.inbox(claim.promise)

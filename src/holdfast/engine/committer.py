@@ -342,7 +342,7 @@ class Committer:
                         applied=True,
                         status=Status.EXECUTING,
                         cancel_requested=row.cancel_requested,
-                        inbox_count=len(row.inbox),
+                        has_inbox=bool(row.inbox),
                     )
                 )
         self._waiting[:0] = again

@@ -236,7 +236,7 @@ class Receipt(Struct, gc=False):
     applied: bool
     status: Status | None = None
     cancel_requested: bool = False
-    inbox_count: int = 0  # signals in the inbox after this commit; a holder that goes on reads them anew if any
+    has_inbox: bool = False  # signals are in the inbox after this commit: a holder that goes on reads them anew
     at_us: int = 0  # the store's time of the commit
     untold: int = 0  # the events that it added, where the row was left alone
     children: tuple[Inserted, ...] = ()

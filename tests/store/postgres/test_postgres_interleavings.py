@@ -83,9 +83,9 @@ async def test_a_step_waits_for_who_has_its_row_and_the_others_of_its_flush_do_n
     assert [(await hand.view(key)).journal_length for key in ("a", "b")] == [EVENTS, 2 * EVENTS]
     await held.execute("commit")
     receipts = (await task).receipts
-    assert [(receipt.applied, receipt.inbox_count, receipt.untold) for receipt in receipts] == [
-        (True, 1, 0),
-        (True, 0, EVENTS),
+    assert [(receipt.applied, receipt.has_inbox, receipt.untold) for receipt in receipts] == [
+        (True, True, 0),
+        (True, False, EVENTS),
     ]
     assert [(await hand.view(key)).journal_length for key in ("a", "b")] == [2 * EVENTS, 2 * EVENTS]
 
@@ -98,7 +98,7 @@ async def test_a_step_alone_that_waited_for_a_delivery_hears_of_it_with_the_next
     await deliver_in(held, ledger, NewSignal(claim.promise, "go", "1"))
     flushed = await while_held(await connect(), held, hand.flush(Commit(claim, step(EVENTS))))
     receipts = [*flushed.receipts, await hand.apply(claim, *step(2 * EVENTS))]
-    assert [(receipt.applied, receipt.inbox_count) for receipt in receipts] == [(True, 0), (True, 1)]
+    assert [(receipt.applied, receipt.has_inbox) for receipt in receipts] == [(True, False), (True, True)]
     assert (await hand.view("a")).journal_length == 3 * EVENTS
 
 
@@ -129,7 +129,7 @@ async def test_a_step_is_not_held_while_its_flush_waits_for_a_row_before_it(
     await held.execute("commit")
     receipts = (await task).receipts
     assert [receipt.applied for receipt in receipts] == [True, True]
-    assert receipts[0].inbox_count == 1
+    assert receipts[0].has_inbox
     assert (await hand.view("b")).journal_length == 2 * EVENTS
 
 

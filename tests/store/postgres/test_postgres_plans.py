@@ -236,6 +236,7 @@ async def test_a_flush_joins_by_id_alone(
     await watched.flush(claims[count : 2 * count], advance)
     assert watched.indexes() - {"executions_promise"} == {"executions_pkey"}  # by promise: targets of signals
     assert watched.widest() <= count
+    assert watched.widest("signals") == 0
     assert watched.indexes("signals") <= {"signals_inbox", "signals_dedup"}
     assert watched.pages() < 3 * pages_alone
 

@@ -91,7 +91,7 @@ class MachineRunner:
             claim.timed_out = claim.children_ready = False
             found, children = definition.steps[claim.step], ()
             # What arrived meanwhile is in the inbox, as it would be after a fresh pick.
-            claim.inbox = tuple(await engine.store.inbox(claim.promise)) if receipt.inbox_count else ()
+            claim.inbox = tuple(await engine.store.inbox(claim.promise)) if receipt.has_inbox else ()
 
     # ------------------------------------------------------------------ one step
 

@@ -35,7 +35,7 @@ _task_state = msgspec.json.Decoder(TaskState).decode
 
 def is_uneventful(receipt: Receipt) -> bool:
     """Whether the run just goes on."""
-    return receipt.status is _EXECUTING and receipt.at_us > 0 and not (receipt.inbox_count or receipt.cancel_requested)
+    return receipt.status is _EXECUTING and receipt.at_us > 0 and not (receipt.has_inbox or receipt.cancel_requested)
 
 
 def _is_unrepeatable(call: OpenCall) -> bool:
@@ -191,7 +191,7 @@ class RunLedger:
             else:
                 self._session.evict()
             return False
-        if receipt.inbox_count or (receipt.cancel_requested and self._session.cancel_sequence is None):
+        if receipt.has_inbox or (receipt.cancel_requested and self._session.cancel_sequence is None):
             await self._look_outside()
         return True
 

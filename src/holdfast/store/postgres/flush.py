@@ -337,7 +337,7 @@ def read_answer(call: Call, answer: Row) -> Flushed:
     if call.block == "flush_one":
         if answer["status"] is None:
             return Flushed([Receipt(False)], at_us=to_us(answer["at"]))
-        receipt = Receipt(True, Status(answer["status"]), answer["cancel_requested"], answer["inbox"])
+        receipt = Receipt(True, Status(answer["status"]), answer["cancel_requested"], answer["has_inbox"])
         return Flushed([receipt], answer["woke"], to_us(answer["at"]))
     receipts = [Receipt(True, advance_of(commit).status) for commit in call.commits]
     for position, status, cancel in zip(
@@ -346,8 +346,8 @@ def read_answer(call: Call, answer: Row) -> Flushed:
         receipt = receipts[call.order[position - 1]]
         receipt.status = Status(status)
         receipt.cancel_requested = cancel
-    for position, count in zip(answer["inbox"] or (), answer["inbox_count"] or (), strict=True):
-        receipts[call.order[position - 1]].inbox_count = count
+    for position in answer["inbox"] or ():
+        receipts[call.order[position - 1]].has_inbox = True
     for position in answer["fenced"] or ():
         receipts[call.order[position - 1]] = Receipt(False)
     if call.effects is not None and call.effects.children:

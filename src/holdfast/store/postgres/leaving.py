@@ -59,8 +59,8 @@ class Leaving:
     def read(self, answer: Row) -> tuple[list[Receipt], list[int]]:
         """The receipts of the steps, and which of these were refused."""
         receipts = [Receipt(True, Status.EXECUTING, untold=segment.count) for segment in self._segments]
-        for position, count in zip(answer["left_inbox"] or (), answer["left_inbox_count"] or (), strict=True):
-            receipts[position - 1].inbox_count = count
+        for position in answer["left_inbox"] or ():
+            receipts[position - 1].has_inbox = True
         rows = set(answer["refused"] or ())
         return receipts, [at for at, commit in enumerate(self.steps) if commit.claim.row in rows] if rows else []
 

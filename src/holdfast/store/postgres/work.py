@@ -152,10 +152,10 @@ class Work(Ledger):
             async with self._connections.flush() as connection:
                 answer = await connection.fetchrow(self._sql[block], *arguments)
             assert answer is not None, f"{block} answers one row"
-            inbox_count, at = answer
+            has_inbox, at = answer
             if at is not None:
                 reach("flush.after")
-                receipt = Receipt(True, Status.EXECUTING, inbox_count=inbox_count, untold=untold)
+                receipt = Receipt(True, Status.EXECUTING, has_inbox=has_inbox, untold=untold)
                 return Flushed([receipt], at_us=to_us(at))
         return await self._flush_rows(worker, [commit])
 

@@ -55,7 +55,7 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
         if kept.ended:
             tx.ended = True
             inboxes.clear(tx, kept.ended)
-        inboxes.count(tx, kept.live)
+        inboxes.note(tx, kept.live)
         return Flushed(kept.receipts, at_us=tx.now)
     written = {} if kept is None else {id(c): r for c, r in zip(kept.commits, kept.receipts, strict=True)}
     rest = [commit.claim.row for commit in commits if id(commit) not in written]
@@ -270,7 +270,7 @@ class _Batch:
             self.woke |= keys.drop(tx, self._dropped_keys)
         if self._items:
             batching.apply(tx, self._items)
-        inboxes.count(tx, self._live)
+        inboxes.note(tx, self._live)
 
     def _collate(self) -> None:
         others, self.tx.work = self.tx.work, False

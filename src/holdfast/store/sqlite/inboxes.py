@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.store.sqlite.rows import Row, inboxes_of
 from holdfast.store.sqlite.statements import SQL, Ids, json_ids, packed, sql_for
@@ -10,21 +10,19 @@ from holdfast.store.sqlite.writer import Tx
 from holdfast.store.values import Receipt, Signal
 
 
-def count(tx: Tx, live: Mapping[int, Receipt]) -> None:
-    """Into the receipts of the rows."""
-    if len(live) == 1:
-        ((row, receipt),) = live.items()
-        receipt.inbox_count = tx.db.execute(SQL["inbox_count"], (row,)).fetchone()[0]
-    elif live and _are_used(tx, ids := json_ids(live))[0]:
-        for row, found in tx.db.execute(SQL["inbox_counts"], (ids,)):
-            live[row].inbox_count = found
+def note(tx: Tx, live: Mapping[int, Receipt]) -> None:
+    """In the receipts of the rows, whether they have signals."""
+    for row in those_with(tx, live):
+        live[row].has_inbox = True
 
 
-def those_with(tx: Tx, rows: Sequence[int]) -> list[int]:
+def those_with(tx: Tx, rows: Collection[int]) -> list[int]:
     """Those of the rows that have signals."""
     if len(rows) == 1:
-        return list(rows) if tx.db.execute(SQL["inbox_count"], (rows[0],)).fetchone()[0] else []
-    return [row for (row,) in tx.db.execute(SQL["inbox_targets"], (json_ids(rows),)).fetchall()]
+        return list(rows) if tx.db.execute(SQL["inbox_has"], (*rows,)).fetchone() else []
+    if not rows or not _are_used(tx, ids := json_ids(rows))[0]:
+        return []
+    return [row for (row,) in tx.db.execute(SQL["inbox_targets"], (ids,)).fetchall()]
 
 
 def clear(tx: Tx, rows: Sequence[int]) -> None:

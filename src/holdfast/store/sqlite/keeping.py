@@ -61,11 +61,11 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     if segment is not None:
         written = (row, segment.first, segment.count, segment.body)
         append_segments(tx, [(*written, advance.step) if untold and advance.step else written])
-    return Receipt(True, _EXECUTING, inbox_count=held[0], untold=untold)
+    return Receipt(True, _EXECUTING, has_inbox=bool(held[0]), untold=untold)
 
 
 class Kept:
-    """The commits that `keep` has written, and what is left to do for them: `live` rows have an inbox to be counted."""
+    """The commits that `keep` has written, and what is left to do for them: `live` rows may have an inbox."""
 
     __slots__ = ("commits", "ended", "has_collations", "live", "receipts")
 

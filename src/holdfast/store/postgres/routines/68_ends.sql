@@ -5,7 +5,7 @@
 --   release_barriers_1  ended children count down their parents' barriers
 --   report_ends_1       ends of children that report go into their parents' inboxes
 --   finish_1            inboxes, keys and notifications
---   inbox_counts_1      what is in the inboxes of rows that live on
+--   inboxes_1           which of the rows that live on have something in their inbox
 
 -- The parents are locked already, by whoever calls this.
 create or replace function {schema}.release_barriers_1(p_children bigint[], p_now timestamptz, out woke boolean)
@@ -100,14 +100,10 @@ begin
   end if;
 end $$;
 
--- Which of these rows have signals, by their position in p_id, and how many.
-create or replace function {schema}.inbox_counts_1(
-  p_id bigint[], p_live bigint[], out positions int[], out counts int[]
-) language plpgsql as $$
+-- Which of these rows have signals, by their position in p_id.
+create or replace function {schema}.inboxes_1(p_id bigint[], p_live bigint[]) returns int[] language plpgsql as $$
 begin
-  select array_agg(array_position(p_id, c.target_id)), array_agg(c.signals) into positions, counts
-  from (
-    select s.target_id, count(*)::int as signals from {schema}.signals s
-    where s.target_id = any (p_live) group by s.target_id
-  ) c;
+  return array(
+    select array_position(p_id, l.id) from unnest(p_live) l(id)
+    where (select true from {schema}.signals s where s.target_id = l.id limit 1));
 end $$;

@@ -19,7 +19,7 @@ create or replace function {schema}.flush_plain_1(
   p_digest text[], p_knows boolean[], p_added int[],
   p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
-  out inbox int[], out inbox_count int[], out at timestamptz
+  out inbox int[], out at timestamptz
 ) language plpgsql as $$
 declare
   v_now timestamptz := {schema}.clock();
@@ -44,7 +44,7 @@ begin
     perform {schema}.finish_1(v_now, v.ended, v.freed, v.freed_keys, v.woke, v.stranded);
   end if;
   if v.live is not null then
-    select c.positions, c.counts into inbox, inbox_count from {schema}.inbox_counts_1(p_id, v.live) c;
+    inbox := {schema}.inboxes_1(p_id, v.live);
   end if;
 end $$;
 
@@ -58,7 +58,7 @@ create or replace function {schema}.flush_ends_1(
   p_journal_ord int[], p_journal_first bigint[], p_journal_count int[], p_journal_body json[],
   p_parents bigint[], p_ending bigint[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
-  out inbox int[], out inbox_count int[], out at timestamptz
+  out inbox int[], out at timestamptz
 ) language plpgsql as $$
 declare
   v_last bigint := (select max(p) from unnest(p_parents) p);
@@ -67,8 +67,8 @@ declare
 begin
   perform from {schema}.executions
     where id = any (p_parents || array(select o from unnest(p_id) o where o < v_last)) order by id for update;
-  select f.fenced, f.odd, f.odd_status, f.odd_cancel, f.woke, f.inbox, f.inbox_count, f.at
-    into fenced, odd, odd_status, odd_cancel, woke, inbox, inbox_count, at
+  select f.fenced, f.odd, f.odd_status, f.odd_cancel, f.woke, f.inbox, f.at
+    into fenced, odd, odd_status, odd_cancel, woke, inbox, at
     from {schema}.flush_plain_1(
       p_worker, p_id, p_epoch, p_revision, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
       p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
@@ -87,7 +87,7 @@ begin
   end if;
   if p_parents && p_id then
     -- A parent of this very flush has more in its inbox now.
-    select c.positions, c.counts into inbox, inbox_count from {schema}.inbox_counts_1(p_id, p_id) c;
+    inbox := {schema}.inboxes_1(p_id, p_id);
   end if;
 end $$;
 
@@ -97,7 +97,7 @@ create or replace function {schema}.flush_one_1(
   p_attempt int, p_replay boolean, p_result json, p_error json, p_delay double precision, p_digest text, p_knows boolean,
   p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, p_consumed bigint[],
   p_awaits text[], p_wake_after double precision, p_wake_at timestamptz, p_ignored bigint[],
-  out status text, out cancel_requested boolean, out inbox int, out woke boolean, out at timestamptz
+  out status text, out cancel_requested boolean, out has_inbox boolean, out woke boolean, out at timestamptz
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -160,17 +160,17 @@ begin
   if status in ('done', 'failed', 'cancelled') or v_is_trial then
     delete from {schema}.signals s where s.target_id = p_id;
     delete from {schema}.signal_keys k where k.target_id = p_id;
-    inbox := 0;
+    has_inbox := false;
   end if;
-  if inbox is null or v_is_trial then
-    select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
+  if has_inbox is null or v_is_trial then
+    has_inbox := exists (select from {schema}.signals s where s.target_id = p_id);
   end if;
 end $$;
 
 -- Of this and `flush_step_1`: no time in the answer means that it was not written, and nothing is said about why.
 create or replace function {schema}.flush_kept_1(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_step text, p_state json, p_digest text,
-  p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, out inbox int, out at timestamptz
+  p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, out has_inbox boolean, out at timestamptz
 ) language plpgsql as $$
 begin
   at := {schema}.clock();
@@ -190,7 +190,7 @@ begin
     insert into {schema}.journal (execution_id, first, count, body)
       values (p_id, p_journal_first, p_journal_count, p_journal_body);
   end if;
-  select count(*) into inbox from {schema}.signals s where s.target_id = p_id;
+  has_inbox := exists (select from {schema}.signals s where s.target_id = p_id);
 end $$;
 
 -- Steps that leave their rows alone (store/behind.py): the fence, and a segment each. Beside other commits it comes last
@@ -199,7 +199,7 @@ end $$;
 create or replace function {schema}.leave_1(
   p_after timestamptz, p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[],
   p_first bigint[], p_count int[], p_body json[], p_step text[],
-  out refused bigint[], out left_inbox int[], out left_inbox_count int[]
+  out refused bigint[], out left_inbox int[]
 ) language plpgsql as $$
 declare
   v_left bigint[];
@@ -222,7 +222,7 @@ begin
     refused := array(select i from unnest(p_id) i where v_left is null or i <> all (v_left));
   end if;
   if v_left is not null then
-    select c.positions, c.counts into left_inbox, left_inbox_count from {schema}.inbox_counts_1(p_id, v_left) c;
+    left_inbox := {schema}.inboxes_1(p_id, v_left);
   end if;
 end $$;
 
@@ -263,7 +263,7 @@ create or replace function {schema}.flush_1(
   p_line_error json[],
   p_continue_ord int[], p_continue_to bytea[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
-  out inbox int[], out inbox_count int[],
+  out inbox int[],
   out child_position int[], out child_promise bytea[], out child_collided boolean[], out child_conflict boolean[],
   out unspawned int[], out at timestamptz
 ) language plpgsql as $$
@@ -485,6 +485,6 @@ begin
   perform {schema}.finish_1(
     v_now, v.ended, v.freed || v_freed, v.freed_keys || v_freed_keys, woke, v.stranded);
   if v.live is not null then
-    select c.positions, c.counts into inbox, inbox_count from {schema}.inbox_counts_1(p_id, v.live) c;
+    inbox := {schema}.inboxes_1(p_id, v.live);
   end if;
 end $$;

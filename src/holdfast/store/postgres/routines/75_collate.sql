@@ -386,7 +386,7 @@ create or replace function {schema}.flush_flows_1(
   p_child_digest text[], p_attributes json[], p_paused boolean[], p_idempotency_key text[], p_reports boolean[],
   p_cleans_up boolean[], p_deadline double precision[], p_rank int[],
   out fenced int[], out odd int[], out odd_status text[], out odd_cancel boolean[], out woke boolean,
-  out inbox int[], out inbox_count int[], out at timestamptz,
+  out inbox int[], out at timestamptz,
   out positions int[], out ledgers bigint[], out guid_ledgers bigint[], out ordinals int[], out closed int[],
   out gone int[], out onward int[], out routed int[], out ended boolean
 ) language plpgsql as $$
@@ -416,7 +416,6 @@ begin
   odd_cancel := v.odd_cancel;
   woke := v.woke or w.woke;
   inbox := v.inbox;
-  inbox_count := v.inbox_count;
   at := v.at;
   positions := w.positions;
   ledgers := w.ledgers;

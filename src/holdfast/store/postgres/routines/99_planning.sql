@@ -15,7 +15,7 @@ begin
       -- One of plain SQL becomes part of the query that calls it, unless it has settings of its own.
       and prolang <> (select oid from pg_language where lanname = 'sql')
       and proname !~ '^(advance|release_keys|unsettle_keys|settle_keys|block_rows|limit_rooms|scan_keyed|pick_widely)_'
-      and proname !~ '^(wake|put_back|catch_up|release_barriers|report_ends|finish|inbox_counts|next_queue)_'
+      and proname !~ '^(wake|put_back|catch_up|release_barriers|report_ends|finish|inboxes|next_queue)_'
   loop
     execute format(
       'alter function %s set enable_seqscan = off set enable_bitmapscan = off set jit = off '

@@ -93,7 +93,7 @@ select * from {schema}.flush_one_1(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 
 -- name: flush_kept
-select inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select has_inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- Steps that leave their rows alone, after whatever `{flush}` writes.
 -- name: leave_beside
@@ -103,7 +103,7 @@ select * from ({flush}) f cross join lateral {schema}.leave_1(f.at, $1, {columns
 select *, {schema}.clock() as at from {schema}.leave_1(null, $1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: flush_step
-select 0 as inbox, {schema}.flush_step_1($1, $2, $3, $4, $5, $6, $7, $8) as at
+select false as has_inbox, {schema}.flush_step_1($1, $2, $3, $4, $5, $6, $7, $8) as at
 
 -- name: warm_flush
 select from {schema}.flush_one_1(
@@ -117,7 +117,7 @@ select from {schema}.wake_1('')
 select from {schema}.flush_ends_1(
   '', '{0}', '{0}', '{0}', '{done}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{1}',
   '{1}', '{0}', '{1}', '{"{}"}', '{}', '{}');
-select from {schema}.inbox_counts_1('{}', '{}');
+select from {schema}.inboxes_1('{}', '{}');
 select from {schema}.flush_1(
   '', '{0}', '{0}', '{0}', '{awaiting_promise}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
   '{}', '{1}', '{1}', '{0}', '{1}', '{"{}"}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',

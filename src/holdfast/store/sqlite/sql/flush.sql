@@ -34,7 +34,7 @@ where e.id = cast(known.key as integer) and +e.status = 'executing' and +e.locke
 
 -- The same for one of them, and what is in its inbox.
 -- name: flush_held_one
-select (select count(*) from signals where target_id = ?1) from executions_now
+select exists (select 1 from signals where target_id = ?1) from executions_now
 where id = ?1 and +status = 'executing' and +locked_by = ?2 and lease_epoch = ?3 and revision = ?4
   and cancel_requested = 0 and paused = 0;
 
@@ -248,12 +248,9 @@ delete from signals where target_id in (select value from json_each(?));
 -- name: inbox_clear_keys
 delete from signal_keys where target_id in (select value from json_each(?));
 
--- name: inbox_count
-select count(*) from signals where target_id = ?;
+-- name: inbox_has
+select 1 from signals where target_id = ? limit 1;
 
 -- Whether there is anything in any inbox, and any key that is remembered.
 -- name: inbox_any
 select exists (select 1 from signals), exists (select 1 from signal_keys);
-
--- name: inbox_counts
-select target_id, count(*) from signals where target_id in (select value from json_each(?)) group by target_id;
