@@ -110,6 +110,16 @@ async def test_a_deadline_frees_a_paused_message_whose_row_was_held(
     assert len(await hand.pick(handlers=HANDLERS)) == 1
 
 
+async def test_a_message_that_is_no_letter_yet_is_not_waited_for(
+    ledger: PostgresStore, hand: Hand, held: Connection, schema: str
+) -> None:
+    """Who strands it has its row when it comes for the job's: who has the job's and waits for it is in a deadlock."""
+    job, (claim,) = await opened(hand, 1)
+    await held.execute(f"select from {schema}.executions where promise = $1 for update", job)
+    async with asyncio.timeout(5):
+        assert not await ledger.drop_letter(claim.promise)
+
+
 def publishing(child: NewExecution, activity: str = "a") -> Collate:
     """Step 2 with one child."""
     mark = CHILDREN_SPAWNED.weight

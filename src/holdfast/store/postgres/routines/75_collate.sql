@@ -436,8 +436,9 @@ declare
   v_id bigint;
   v_job bigint;
 begin
+  -- Only what is stranded already: see `68_ends` for how that is asked. Who strands a message has its row, then the job's.
   select id, parent_id into v_id, v_job from {schema}.executions
-    where promise = p_message and kind = 'message';
+    where promise = p_message and kind = 'message' and status::text = 'stranded';
   if v_job is null then
     return false;
   end if;
