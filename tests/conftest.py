@@ -34,9 +34,12 @@ MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 1024**3:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
-# A shell starts what runs in its background with SIGINT ignored; programs that tests interrupt would inherit that.
+# A shell starts what runs in its background with SIGINT ignored, and `nohup` with SIGHUP; workers in tests, and
+# programs that tests interrupt, would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish() -> None:
