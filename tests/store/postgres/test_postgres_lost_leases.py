@@ -14,7 +14,8 @@ from holdfast.core.status import Status
 from holdfast.models.workflow.definition import KIND
 from holdfast.store.effects import AppendJournal, ConsumeSignals
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.values import NewExecution, NewSignal
+from holdfast.store.sql import load_blocks
+from holdfast.store.values import NewExecution, NewSignal, QueueRoom
 from holdfast.testing.hand import HANDLER, Hand, done, go, park, row
 from holdfast.testing.postgres import PostgresServer
 
@@ -96,4 +97,43 @@ async def test_one_that_the_server_loses_is_granted_to_another_and_fences_the_fi
         taken = ConsumeSignals(tuple(signal.id for signal in lost.inbox))
         assert not (await first.commit(lost, go(), AppendJournal(0, 1, "{}"), taken)).applied
         assert (await second.commit(found, done(), AppendJournal(0, 1, "{}"), taken)).applied
+        await store.close()
+
+
+async def test_a_worker_is_registered_without_waiting_for_the_disk(hand: Hand, schema: str, connect: Connect) -> None:
+    statement = load_blocks("holdfast.store.postgres", "sql/work.sql", schema=schema)["worker_register"]
+    connection = await connect()
+    async with connection.transaction():
+        await connection.execute(statement, "w1", "host", 1, [], 30.0)
+        assert await connection.fetchval("show synchronous_commit") == "off"
+    assert await connection.fetchval("show synchronous_commit") == "on"
+
+
+async def test_one_that_the_server_forgets_hears_of_it_and_left_nothing_behind() -> None:
+    with PostgresServer(fsync=True, settings={"wal_writer_delay": "10s"}) as server:
+        store = PostgresStore(server.url())
+        await store.open()
+        hand = await Hand(store, "forgotten", lease_seconds=3600).start()
+        server.kill()
+        await store.close()
+        server.restart()
+        await store.open()
+        assert not await store.beat("forgotten", 3600)
+        await hand.insert(row("a"))
+        assert (await store.pick("forgotten", [QueueRoom("default", 1)], [HANDLER], 1)).worker_lost
+        await store.close()
+
+
+async def test_one_that_has_leased_something_is_not_forgotten() -> None:
+    with PostgresServer(fsync=True, settings={"wal_writer_delay": "10s"}) as server:
+        store = PostgresStore(server.url())
+        await store.open()
+        hand = await Hand(store, "known", lease_seconds=3600).start()
+        claim = await hand.take(row("a"))
+        server.kill()
+        await store.close()
+        server.restart()
+        await store.open()
+        assert await store.beat("known", 3600)
+        assert (await hand.view(claim)).locked_by == "known"
         await store.close()

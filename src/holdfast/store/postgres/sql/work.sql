@@ -156,9 +156,12 @@ select unnest({schema}.stirred_1($1, $2))
 -- name: waiting_priority
 select {schema}.waiting_priority_1($1, $2)
 
+-- It does not wait for the disk: all that this worker leases is written behind it, so a server that forgets it has
+-- forgotten that too; and its next beat finds nothing, upon which it takes another name.
 -- name: worker_register
 insert into {schema}.workers (id, host, pid, queues, started_at, expires_at)
-select $1, $2, $3, $4, now, now + $5::float8 * interval '1 second' from {schema}.clock() now
+select $1, $2, $3, $4, now, now + $5::float8 * interval '1 second'
+from {schema}.clock() now, set_config('synchronous_commit', 'off', true)
 on conflict (id) do update
 set host = excluded.host, pid = excluded.pid, queues = excluded.queues, started_at = excluded.started_at,
     expires_at = excluded.expires_at
