@@ -39,6 +39,7 @@ class Player:
         self.closed: set[int] = set()
         self.owned: set[int] = set()
         self.wait: tuple[str, set[int]] | None = None
+        self.waited_set: int | None = None
 
     @property
     def calls(self) -> list[int]:
@@ -70,6 +71,8 @@ class Player:
                 yield self.receive_buffered
         if self.status == "Running":
             yield from (self.block, self.block)
+            if any(self.join_sets.values()):
+                yield from (self.block_on_set, self.block_on_set)
         if self.status == "Blocked" and self.is_satisfied():
             yield from (self.resume, self.resume, self.resume)
         if self.status in ("Running", "Blocked"):
@@ -173,12 +176,22 @@ class Player:
         kind = random.choice(("Any", "All"))
         if len(numbers) == 1:
             kind = "Signal" if signals else random.choice(("Single", "Any", "All"))
-        self.wait = (kind, set(numbers))
+        self.wait, self.waited_set = (kind, set(numbers)), None
         self.status = "Blocked"
         self.script.wait(*numbers, kind=kind, signals=dict(signals))  # type: ignore[arg-type]
 
+    def block_on_set(self, random: Random) -> None:
+        join_set = random.choice([join_set for join_set, members in self.join_sets.items() if members])
+        known = sorted({*self.attempts, *self.timers, *self.settled})
+        numbers = random.sample(known, random.choice((0, 0, 1, min(len(known), 3))))
+        self.wait, self.waited_set = ("Any", set(numbers)), join_set
+        self.status = "Blocked"
+        self.script.wait_set(join_set, *numbers)
+
     def is_satisfied(self) -> bool:
         assert self.wait is not None
+        if self.waited_set is not None and self.join_sets[self.waited_set] & set(self.results):
+            return True
         kind, numbers = self.wait
         return bool(numbers & self.settled) if kind == "Any" else numbers <= self.settled
 

@@ -100,6 +100,17 @@ class Script:
         waiting_on = tuple(child(number) for number in numbers)
         return self.add(e.ExecutionAwaiting(self.sequence, NOW, waiting_on, kind, waits))
 
+    def wait_set(
+        self,
+        join_set: int | str,
+        *numbers: int | str,
+        kind: AwaitKind = "Any",
+        signals: dict[int | str, str] | None = None,
+    ) -> Self:
+        waits = tuple(SignalWait(child(number), name) for number, name in (signals or {}).items())
+        waiting_on = tuple(child(number) for number in numbers)
+        return self.add(e.ExecutionAwaiting(self.sequence, NOW, waiting_on, kind, waits, child(join_set)))
+
     def wait_signal(self, number: int | str, name: str) -> Self:
         return self.wait(number, kind="Signal", signals={number: name})
 

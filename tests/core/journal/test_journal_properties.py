@@ -105,11 +105,15 @@ TAMPERINGS: dict[str, tuple[tuple[type[Event], ...], Tampering]] = {
     "another signal": ((e.SignalReceived,), lambda event: replace(event, signal_name="never")),
     "a promise waited for twice": (
         (e.ExecutionAwaiting,),
-        lambda event: replace(event, waiting_on=event.waiting_on * 2),  # type: ignore[union-attr]
+        lambda event: replace(event, waiting_on=event.waiting_on * 2 or (FOREIGN,) * 2),  # type: ignore[union-attr]
     ),
     "a wait for a stranger": (
         (e.ExecutionAwaiting,),
         lambda event: replace(event, waiting_on=(FOREIGN, *event.waiting_on[1:])),  # type: ignore[union-attr]
+    ),
+    "a wait for a strange join set": (
+        (e.ExecutionAwaiting,),
+        lambda event: replace(event, join_set_id=FOREIGN),
     ),
     "a second start": (
         tuple(kind for kinds in CATEGORIES.values() for kind in kinds if kind is not e.ExecutionStarted),  # type: ignore[misc]

@@ -32,6 +32,9 @@ from holdfast.core.journal.events import (
     InvokeRetrying,
     InvokeScheduled,
     InvokeStarted,
+    JoinSetAwaited,
+    JoinSetCreated,
+    JoinSetSubmitted,
     Ok,
     SignalWait,
     TimerFired,
@@ -61,6 +64,10 @@ operations = st.one_of(
     st.tuples(st.just("complete"), children, st.integers(0, 3), values),
     st.tuples(st.just("fail"), children, st.integers(0, 3)),
     st.tuples(st.just("wait"), st.lists(children, max_size=2).map(tuple), kinds),
+    st.tuples(st.just("wait for set"), children, st.lists(children, max_size=2).map(tuple), kinds),
+    st.tuples(st.just("join set")),
+    st.tuples(st.just("submit"), children, children),
+    st.tuples(st.just("take"), children, children, values),
     st.tuples(st.just("ran"), children, values),
     st.tuples(st.just("sleep"), children, durations),
     st.tuples(st.just("fire"), children),
@@ -91,6 +98,28 @@ sleep = st.builds(
     durations,
     st.integers(1, 4),
 )
+# A member is waited for as a member or by itself, and may be a call that went on from another one.
+member = st.builds(
+    lambda number, alone, at_once, value, length: [
+        ("join set",),
+        ("schedule", "{}"),
+        ("submit", f".{number}", f".{number + 1}"),
+        ("wait", (f".{number + 1}",), "Single") if alone else ("wait for set", f".{number}", (), "Any"),
+        *(
+            [("ran", f".{number + 1}", value)]
+            if at_once
+            else [("start", f".{number + 1}", 1), ("complete", f".{number + 1}", 1, value), ("resume",)]
+        ),
+        ("wait for set", f".{number}", (), "Any"),
+        ("resume",),
+        ("take", f".{number}", f".{number + 1}", value),
+    ][:length],
+    st.integers(0, 2),
+    st.booleans(),
+    st.booleans(),
+    values,
+    st.integers(3, 10),
+)
 call_at_once = st.builds(lambda begun, value: [*begun[:2], ("ran", begun[1][1][0], value)], call, values)
 call_cut_short = st.builds(lambda begun, length: begun[:length], call, st.integers(1, 4))
 # What comes next to a call that is under way.
@@ -101,7 +130,7 @@ near = st.one_of(
     st.builds(lambda number, kind: [("wait", (f".{number}",), kind)], st.integers(0, 1), kinds),
 )
 histories = st.lists(
-    st.one_of(call, call_cut_short, near, call_at_once, sleep, operations.map(lambda operation: [operation])),
+    st.one_of(call, call_cut_short, near, call_at_once, sleep, member, operations.map(lambda operation: [operation])),
     max_size=12,
 )
 
@@ -131,6 +160,17 @@ def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, 
         case ("wait", tuple(ids), kind):
             event = ExecutionAwaiting(waiting_on=ids, kind=kind, **when)  # type: ignore[arg-type]
             return lambda: quick.wait(quickly, stamp, Waiting(kind, ids)), lambda: slowly.append(event)  # type: ignore[arg-type]
+        case ("wait for set", str(join_set_id), tuple(ids), kind):
+            event = ExecutionAwaiting(waiting_on=ids, kind=kind, join_set_id=join_set_id, **when)  # type: ignore[arg-type]
+            waiting = Waiting(kind, ids, (), join_set_id)  # type: ignore[arg-type]
+            return lambda: quick.wait(quickly, stamp, waiting), lambda: slowly.append(event)
+        case ("join set",):
+            event = JoinSetCreated(join_set_id=slowly.next_promise_id, **when)  # type: ignore[arg-type]
+        case ("submit", str(join_set_id), str(promise_id)):
+            event = JoinSetSubmitted(join_set_id=join_set_id, promise_id=promise_id, **when)  # type: ignore[arg-type]
+        case ("take", str(join_set_id), str(promise_id), bytes(value)):
+            result = Ok(Raw(value))
+            event = JoinSetAwaited(join_set_id=join_set_id, promise_id=promise_id, result=result, **when)  # type: ignore[arg-type]
         case ("ran", str(promise_id), bytes(value)):
             begun, result = Stamp(stamp.us + 1), Ok(Raw(value))
 
@@ -186,9 +226,11 @@ def memory(journal: Journal) -> tuple[object, ...]:
     """All that the next check may look at."""
     calls = {key: (call.number, call.attempt, call.running, call.scheduled) for key, call in journal.calls.items()}
     wait = journal.waiting
-    waiting = None if wait is None else (wait.kind, wait.waiting_on, wait.signals)
+    waiting = None if wait is None else (wait.kind, wait.waiting_on, wait.signals, wait.join_set_id)
+    join_sets = {key: (one.submitted, one.awaited, one.ready) for key, one in journal.join_sets.items()}
     plain = (journal.length, journal.status, journal.is_open, journal.cancel_requested, journal.next_child)
-    return (*plain, calls, waiting, journal.outstanding, bytes(journal.flags), journal.words.tolist())
+    flags, words = bytes(journal.flags), journal.words.tolist()
+    return (*plain, calls, waiting, journal.outstanding, flags, words, join_sets, dict(journal.members))
 
 
 @settings(max_examples=300)
@@ -306,7 +348,9 @@ def test_a_step_takes_along_what_is_pending(is_committed: bool, is_patched: bool
     assert journal.pending_first == journal.length
 
 
-@pytest.mark.parametrize("missing", ["status", "attempt", "cancel", "other call", "number", "kind", "signals"])
+@pytest.mark.parametrize(
+    "missing", ["status", "attempt", "cancel", "other call", "number", "kind", "signals", "join set", "member"]
+)
 def test_a_step_is_refused_where_a_check_would_have_to_look(missing: str) -> None:
     journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_001)
     quick.begin(journal, stamp, "d", "1", None, None, 1)
@@ -314,6 +358,13 @@ def test_a_step_is_refused_where_a_check_would_have_to_look(missing: str) -> Non
     if missing == "other call":
         quick.schedule(journal, stamp, CALLEE, "{}", MARK)
         quick.wait(journal, stamp, Waiting("All", (".0", ".1")))
+    elif missing == "member":
+        for event in (
+            JoinSetCreated(journal.length, stamp.moment, ".1"),
+            JoinSetSubmitted(journal.length + 1, stamp.moment, ".1", ".0"),
+        ):
+            journal.append(event)
+        quick.wait(journal, stamp, Waiting("Single", (".0",)))
     elif missing != "status":
         quick.wait(journal, stamp, Waiting("Single", (".0",)))
     journal.take_segment()
@@ -328,6 +379,7 @@ def test_a_step_is_refused_where_a_check_would_have_to_look(missing: str) -> Non
         "number": Waiting("Single", (".7",)),
         "kind": Waiting("All", (".1",)),
         "signals": Waiting("Single", (".1",), (SignalWait(".1", "go"),)),
+        "join set": Waiting("Single", (".1",), (), ".0"),
     }.get(missing, Waiting("Single", (f".{journal.next_child}",)))
     before = memory(journal)
     assert quick.step(journal, stamp, stamp, ".0", b"1", CALLEE, "{}", MARK, waiting) is None
@@ -402,6 +454,7 @@ changes = st.sampled_from(
         {"waiting_on": (".0", ".1")},
         {"kind": "Any"},
         {"signals": (SignalWait(".9", "go"),)},
+        {"join_set_id": ".0"},
     ]
 )
 

@@ -38,6 +38,14 @@ def joined() -> Script:
     return started().join_set(0).call(1).submit(0, 1)
 
 
+def members(count: int) -> Script:
+    """A join set with calls that have no result yet."""
+    script = started().join_set(0)
+    for number in range(1, count + 1):
+        script.schedule(number).submit(0, number)
+    return script
+
+
 NAIVE = datetime(2026, 1, 1)
 
 KEEPS: dict[Rule, Script] = {
@@ -70,7 +78,16 @@ KEEPS: dict[Rule, Script] = {
     rules.JOIN_SET: joined().cancel().call(2).submit(0, 2).take(0, 1),
     rules.AWAIT: started().timer(0).wait(0),
     rules.RESUME: started().timer(0).wait(0).fire(0).resume(),
-    rules.SATISFIED: started().timer(0).timer(1).wait(0, 1, kind="Any").fire(1).resume(),
+    rules.SATISFIED: members(2)
+    .timer(3)
+    .wait_set(0, 3)
+    .begin(2)
+    .complete(2)
+    .resume()
+    .take(0, 2)
+    .wait_set(0, 3)
+    .fire(3)
+    .resume(),
     rules.SIGNAL_FIFO: started().deliver("go", 1).deliver("on", 1).receive(0, "on", 1).receive(1, "go", 1),
     rules.DELIVERY_ID: started().deliver("go", 1).deliver("on", 1).deliver("go", 5),
     rules.AWAITED_RESULT: joined().call(2, Err(BOOM)).submit(0, 2).take(0, 2, Err(BOOM)),
@@ -83,7 +100,7 @@ KEEPS: dict[Rule, Script] = {
     rules.CHILD_NUMBER: started().random(0).time(1).timer(2).join_set(3).schedule(4).wait_signal(5, "go"),
     rules.WAIT_UNIQUE: started().timer(0).timer(1).wait(0, 1, kind="All"),
     rules.WAIT_KNOWN: started().call(0).timer(1).wait(0, 1, 2, kind="All", signals={2: "go"}),
-    rules.WAIT_SHAPE: started().timer(0).wait(0, kind="Any"),
+    rules.WAIT_SHAPE: members(2).wait_set(0),
     rules.MEMBER: joined(),
     rules.SIGNAL_NAMED: started().timer(0).wait(1, 0, kind="Any", signals={1: "go"}).fire(0).resume(),
     rules.AWARE_TIME: started().time(0).timer(1),
@@ -170,6 +187,10 @@ BREAKS: dict[Rule, list[Script]] = {
         started().timer(0).timer(1).wait(0, 1, kind="All").fire(1).resume(),
         started().timer(0).timer(1).timer(2).wait(0, 1, kind="Any").fire(2).resume(),
         started().wait_signal(0, "go").deliver("go", 1).resume(),
+        members(1).wait_set(0).resume(),
+        members(2).schedule(3).begin(3).wait_set(0).complete(3).resume(),
+        joined().schedule(2).submit(0, 2).take(0, 1).wait_set(0).resume(),
+        members(1).timer(2).wait_set(0, 2).begin(1).retry(1).resume(),
     ],
     rules.SIGNAL_FIFO: [started().deliver("go", 1).deliver("go", 2).receive(0, "go", 2)],
     rules.DELIVERY_ID: [
@@ -213,17 +234,29 @@ BREAKS: dict[Rule, list[Script]] = {
         started().timer(0).wait_signal(0, "go"),
         started().wait(0, 2, kind="All", signals={0: "go", 2: "on"}),
     ],
-    rules.WAIT_UNIQUE: [started().timer(0).timer(1).wait(0, 1, 0, kind="All")],
+    rules.WAIT_UNIQUE: [
+        started().timer(0).timer(1).wait(0, 1, 0, kind="All"),
+        members(1).timer(2).wait_set(0, 2, 2),
+    ],
     rules.WAIT_KNOWN: [
         started().wait(0),
         started().join_set(0).wait(0),
         started().random(0).wait(0),
         started().timer(0).wait(0, 1, kind="Any"),
+        started().wait_set(0),
+        started().timer(0).wait_set(0),
+        members(1).wait_set("other.0"),
+        members(1).wait_set(0, 2),
     ],
     rules.WAIT_SHAPE: [
         started().timer(0).timer(1).wait(0, 1, kind="Single"),
         started().wait(kind="Any"),
         started().wait(kind="All"),
+        members(2).wait_set(0, kind="All"),
+        members(1).wait_set(0, kind="Single"),
+        members(1).wait_set(0, 2, signals={2: "go"}),
+        started().join_set(0).wait_set(0),
+        joined().take(0, 1).wait_set(0),
     ],
     rules.MEMBER: [
         started().join_set(0).timer(1).submit(0, 1),
@@ -351,6 +384,7 @@ def test_validation_reports_the_rule_where_it_broke(rule: Rule, script: Script) 
         (joined().join_set(2).submit(2, 1), ("root.2", "root.1")),
         (started().deliver("go", 1).receive(0, "go", 2), ("root.0", "go")),
         (started().timer(0).timer(1).wait(0, 1, kind="All").fire(1).resume(), ("root.0",)),
+        (members(2).timer(3).wait_set(0, 3).resume(), ("root.0", "root.3")),
     ],
 )
 def test_a_violation_names_the_ids_it_is_about(script: Script, ids: tuple[str, ...]) -> None:

@@ -101,6 +101,39 @@ def test_what_was_settled_before_the_wait_counts() -> None:
     assert journal_of(Script().start().call(0).timer(1).wait(0, 1, kind="All")).is_wait_satisfied is False
 
 
+def test_a_wait_for_a_join_set_is_satisfied_by_any_result_that_is_left_to_take() -> None:
+    """However many members it has, and whether it ended before it was submitted, before the wait or while it lasts."""
+    script = Script().start().join_set(0).call(1).schedule(2).schedule(3).submit(0, 1).submit(0, 2).submit(0, 3)
+    assert fold(script.wait_set(0).events) == JournalState(JournalStatus.BLOCKED, (), "Any", ".0")
+    assert journal_of(script).is_wait_satisfied is True
+    script.resume().take(0, 1).wait_set(0)
+    assert journal_of(script).is_wait_satisfied is False
+    script.begin(2)
+    assert journal_of(script).is_wait_satisfied is False
+    script.complete(2)
+    assert journal_of(script).is_wait_satisfied is True
+    script.begin(3).complete(3).resume().take(0, 3)
+    assert journal_of(script.wait_set(0)).is_wait_satisfied is True
+    journal = journal_of(script.resume().take(0, 2))
+    assert (journal.join_sets, journal.members, journal.outstanding) == ({}, {}, set())
+
+
+def test_a_wait_for_a_join_set_may_be_over_by_what_is_named_beside_it() -> None:
+    """B8: the timer of a deadline."""
+    script = Script().start().join_set(0).schedule(1).submit(0, 1).timer(2).wait_set(0, 2)
+    assert journal_of(script).is_wait_satisfied is False
+    assert journal_of(script.fire(2)).is_wait_satisfied is True
+
+
+def test_a_wait_that_names_no_join_set_is_written_without_the_field() -> None:
+    """B14: as in every journal that was stored before there was one."""
+    script = Script().start().join_set(0).schedule(1).submit(0, 1).wait(1, kind="Any").begin(1).complete(1).resume()
+    text = encode_segment(Segment(events=script.events[4:5])).decode()
+    assert "join_set_id" not in text
+    named = encode_segment(Segment(events=script.wait_set(0).events[-1:])).decode()
+    assert '"waiting_on":[],"kind":"Any","join_set_id":".0"' in named
+
+
 def test_a_signal_wait_needs_the_signal_received_and_not_only_delivered() -> None:
     script = Script().start().wait_signal(0, "go").deliver("go", 1)
     assert journal_of(script).is_wait_satisfied is False
@@ -156,7 +189,7 @@ def test_a_nested_journal_numbers_its_own_children() -> None:
 
 def test_every_id_of_an_event_is_whole_outside_its_journal() -> None:
     script = Script().start().timer(0).wait(1, 0, kind="Any", signals={1: "go"}).fire(0).resume()
-    script.join_set(2).call(3).submit(2, 3).take(2, 3).finish()
+    script.join_set(2).call(3).submit(2, 3).wait_set(2, 3).resume().take(2, 3).finish()
     shown = [whole(ROOT, event) for event in script.events]
     text = encode_segment(Segment(events=shown)).decode()
     assert '".' not in text

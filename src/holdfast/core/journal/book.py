@@ -11,7 +11,8 @@ What is kept, and why:
   digest of a call's result until a join set takes it (a call may be submitted after it completed), and from
   then on the number of that join set (JS-5).
 - only while open: calls in flight, join sets with results to take and their members, signals not yet received,
-  deliveries not yet consumed, and the wait. A signal's name keeps its last delivery id.
+  deliveries not yet consumed, and the wait. A signal's name keeps its last delivery id. A wait that names a join set
+  has that among what is outstanding, until a member has a result that was not taken.
 Events themselves are not kept. Ids are local to the journal (`local_ids`); what is refused is told with whole ones.
 """
 
@@ -29,7 +30,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import JournalRefusedError
 from holdfast.core.journal.events import AwaitKind, ExecutionAwaiting, JournalEvent, Ok, Result, SignalWait
-from holdfast.core.journal.fold import JournalState, JournalStatus
+from holdfast.core.journal.fold import JournalState, JournalStatus, is_satisfied
 from holdfast.core.journal.local_ids import UNKNOWN, local_number, whole_id
 from holdfast.core.journal.rules import (
     ALLOCATE,
@@ -51,6 +52,7 @@ KIND_MASK: Final = 7
 SETTLED: Final = 8
 SUBMITTED: Final = 16
 CONSUMED: Final = 32
+ENDED: Final = CALL | SETTLED  # and no member of a join set
 
 # Of what most journals never have; empty for ever, so that who adds the first must make a container first.
 NONE: Final[Any] = MappingProxyType({})
@@ -75,17 +77,19 @@ class Waiting(Struct, gc=False):
     kind: AwaitKind
     waiting_on: tuple[str, ...]
     signals: tuple[SignalWait, ...] = ()
+    join_set_id: str | None = None
 
 
 class JoinSet:
-    """How many members a join set took and how many results it gave."""
+    """How many members a join set took, how many results it gave, and how many more it could give at once."""
 
-    __slots__ = ("awaited", "created", "submitted")
+    __slots__ = ("awaited", "created", "ready", "submitted")
 
     def __init__(self, *, created: bool) -> None:
         self.created = created
         self.submitted = 0
         self.awaited = 0
+        self.ready = 0
 
 
 class Inbox:
@@ -147,7 +151,7 @@ class Book:
         if self.status is None:
             return None
         if self.waiting is not None:
-            return JournalState(self.status, self.waiting.waiting_on, self.waiting.kind)
+            return JournalState(self.status, self.waiting.waiting_on, self.waiting.kind, self.waiting.join_set_id)
         return JournalState(self.status)
 
     def refuse(self, rule: Rule, sequence: int, detail: str, *ids: str, name: str | None = None) -> None:
@@ -209,8 +213,22 @@ class Book:
 
     def settle(self, promise_id: str, index: int) -> None:
         """A promise has its outcome; if it is waited for, one less is outstanding."""
-        self.flags[index] |= SETTLED
+        flags = self.flags[index]
+        self.flags[index] = flags | SETTLED
         self.outstanding.discard(promise_id)
+        owner = self.members.get(promise_id) if self.members and not flags & SETTLED else None
+        if owner is not None and owner in self.join_sets:
+            self.join_sets[owner].ready += 1
+            self.outstanding.discard(owner)
+
+    @property
+    def is_wait_satisfied(self) -> bool:
+        """Whether ExecutionResumed may be appended now."""
+        waiting = self.waiting
+        if waiting is None or not self.outstanding:
+            return waiting is not None
+        count = len(waiting.waiting_on) + (waiting.join_set_id is not None)
+        return is_satisfied(waiting.kind, len(self.outstanding), count)
 
     def is_taken(self, join_set_id: str, promise_id: str, index: int) -> bool:
         """Whether this join set gave the result of this call before."""

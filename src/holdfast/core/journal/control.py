@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Final
 
-from holdfast.core.journal.book import CALL, SETTLED, SIGNAL, TIMER, Book, Inbox
+from holdfast.core.journal.book import CALL, JOIN_SET, SETTLED, SIGNAL, TIMER, Book, Inbox
 from holdfast.core.journal.events import (
     ExecutionAwaiting,
     ExecutionResumed,
@@ -15,7 +15,7 @@ from holdfast.core.journal.events import (
     TimerFired,
     TimerScheduled,
 )
-from holdfast.core.journal.fold import STATUS_AFTER, JournalStatus, is_satisfied
+from holdfast.core.journal.fold import STATUS_AFTER, JournalStatus
 from holdfast.core.journal.local_ids import UNKNOWN
 from holdfast.core.journal.rules import (
     AWAIT,
@@ -162,14 +162,29 @@ def execution_awaiting(book: Book, event: ExecutionAwaiting) -> None:
 def _check_shape(book: Book, event: ExecutionAwaiting) -> None:
     waiting_on = event.waiting_on
     count = len(waiting_on)
+    if event.join_set_id is not None:
+        _check_join_set(book, event, event.join_set_id)
     if event.kind == "Signal":
         if len(event.signals) != 1 or waiting_on != (event.signals[0].promise_id,):
             book.refuse(CF_4, event.sequence, "the wait and its signal name different promises", *waiting_on)
-    elif count != 1 and (count == 0 or event.kind == "Single"):
+    elif count != 1 and (count == 0 or event.kind == "Single") and event.join_set_id is None:
         book.refuse(WAIT_SHAPE, event.sequence, f"{event.kind} waits on {count} promises", *waiting_on)
     if count > 1 and len(set(waiting_on)) != count:
         twice = sorted(promise_id for promise_id, times in Counter(waiting_on).items() if times > 1)
         book.refuse(WAIT_UNIQUE, event.sequence, "a promise is named twice", *twice)
+
+
+def _check_join_set(book: Book, event: ExecutionAwaiting, join_set_id: str) -> None:
+    """A join set stands for those of its members whose results are left: with none it stands for nothing."""
+    if event.kind != "Any" or event.signals:
+        detail = "a join set is waited for by Any, without signals"
+        book.refuse(WAIT_SHAPE, event.sequence, detail, join_set_id, *event.waiting_on)
+    if book.kind_of(book.find(join_set_id)) != JOIN_SET:
+        book.refuse(WAIT_KNOWN, event.sequence, "no join set has this id", join_set_id)
+        return
+    join_set = book.join_sets.get(join_set_id)
+    if join_set is None or join_set.submitted <= join_set.awaited:
+        book.refuse(WAIT_SHAPE, event.sequence, "the join set has no result left to give", join_set_id)
 
 
 def _fresh_signals(book: Book, event: ExecutionAwaiting) -> tuple[SignalWait, ...]:
@@ -195,8 +210,12 @@ def _fresh_signals(book: Book, event: ExecutionAwaiting) -> tuple[SignalWait, ..
 
 
 def _outstanding(book: Book, event: ExecutionAwaiting, fresh: tuple[SignalWait, ...]) -> set[str]:
-    """The promises of the wait that have no outcome yet."""
+    """The promises of the wait that have no outcome yet, and its join set if that has no result to give yet."""
     outstanding = set()
+    if event.join_set_id is not None:
+        join_set = book.join_sets.get(event.join_set_id)
+        if join_set is None or not join_set.ready:
+            outstanding.add(event.join_set_id)
     named = {wait.promise_id for wait in event.signals} if event.signals else ()
     new = {wait.promise_id for wait in fresh} if fresh else ()
     for promise_id in event.waiting_on:
@@ -219,7 +238,7 @@ def execution_resumed(book: Book, event: ExecutionResumed) -> None:
     if book.status is not _BLOCKED or waiting is None:
         book.refuse(RESUME, event.sequence, f"the execution is {book.status_text()}", book.execution_id)
         return
-    if not is_satisfied(waiting.kind, len(book.outstanding), len(waiting.waiting_on)):
+    if not book.is_wait_satisfied:
         book.refuse(SATISFIED, event.sequence, "the wait goes on", *sorted(book.outstanding))
     book.status = STATUS_AFTER[ExecutionResumed]
     book.waiting = None

@@ -217,11 +217,16 @@ class SignalReceived(JournalEvent, frozen=True, gc=False, tag=True):
 
 
 class ExecutionAwaiting(JournalEvent, frozen=True, gc=False, tag=True):
-    """The body is blocked. A signal that is waited for gets its promise id here, unless it has one already."""
+    """The body is blocked. A signal that is waited for gets its promise id here, unless it has one already.
+
+    `join_set_id` stands for every member of that join set whose result was not taken, beside what is named: a large
+    one would be written out at each of its results.
+    """
 
     waiting_on: tuple[str, ...]
     kind: AwaitKind
     signals: tuple[SignalWait, ...] = ()
+    join_set_id: str | None = None
 
 
 class ExecutionResumed(JournalEvent, frozen=True, gc=False, tag=True):

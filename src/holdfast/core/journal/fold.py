@@ -51,6 +51,7 @@ class JournalState(Struct, frozen=True):
     status: JournalStatus
     waiting_on: tuple[str, ...] = ()
     kind: AwaitKind | None = None
+    join_set_id: str | None = None
 
 
 STATUS_AFTER: Final[dict[type[JournalEvent], JournalStatus]] = {
@@ -75,12 +76,15 @@ def fold(events: Iterable[Event]) -> JournalState | None:
     if last is None:
         return None
     if isinstance(last, ExecutionAwaiting):
-        return JournalState(JournalStatus.BLOCKED, last.waiting_on, last.kind)
+        return JournalState(JournalStatus.BLOCKED, last.waiting_on, last.kind, last.join_set_id)
     return JournalState(STATUS_AFTER[type(last)])
 
 
 def is_satisfied(kind: AwaitKind, outstanding: int, total: int) -> bool:
-    """Whether a wait on `total` promises, `outstanding` of which are open, lets the execution resume."""
+    """Whether a wait on `total` promises, `outstanding` of which are open, lets the execution resume.
+
+    A join set that is waited for counts as one promise, open until it has a result to give.
+    """
     if kind == "Any":
         return outstanding < total
     return outstanding == 0

@@ -62,6 +62,7 @@ def join_set_submitted(book: Book, event: JoinSetSubmitted) -> None:
     book.members[promise_id] = join_set_id
     if index >= 0:
         book.flags[index] |= SUBMITTED
+        join_set.ready += bool(book.flags[index] & SETTLED)
 
 
 def join_set_awaited(book: Book, event: JoinSetAwaited) -> None:
@@ -87,6 +88,7 @@ def join_set_awaited(book: Book, event: JoinSetAwaited) -> None:
     if join_set is None:
         join_set = _early(book, join_set_id)
     join_set.awaited += 1
+    join_set.ready -= is_member and bool(flags & SETTLED)
     if join_set.awaited == join_set.submitted:
         del book.join_sets[join_set_id]
 

@@ -14,7 +14,6 @@ from holdfast.core.errors import JournalDamagedError, JournalRefusedError
 from holdfast.core.journal.book import NONE, SETTLED, Book
 from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import Event
-from holdfast.core.journal.fold import is_satisfied
 from holdfast.core.journal.format import Segment, join_segment
 from holdfast.core.journal.reading import read_events, read_step
 
@@ -88,14 +87,6 @@ class Journal(Book):
     def next_promise_id(self) -> str:
         """The local id that the next operation must have (B3)."""
         return f".{self.next_child}"
-
-    @property
-    def is_wait_satisfied(self) -> bool:
-        """Whether ExecutionResumed may be appended now."""
-        waiting = self.waiting
-        if waiting is not None and not self.outstanding:
-            return True
-        return waiting is not None and is_satisfied(waiting.kind, len(self.outstanding), len(waiting.waiting_on))
 
     def is_settled(self, promise_id: str) -> bool:
         """Whether a call completed, a timer fired or a signal was received under this id."""

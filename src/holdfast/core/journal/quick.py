@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from holdfast.core.journal.book import CALL, SETTLED, TIMER, Call, Waiting
+from holdfast.core.journal.book import CALL, ENDED, TIMER, Call, Waiting
 from holdfast.core.journal.events import (
     NULL,
     ExecutionAwaiting,
@@ -151,8 +151,11 @@ def complete(journal: Journal, stamp: Stamp, promise_id: str, attempt: int, valu
         return
     number = call.number
     journal.words[number] = hash(value)
-    journal.flags[number] |= SETTLED
-    journal.outstanding.discard(promise_id)
+    if journal.flags[number] == CALL:
+        journal.flags[number] = ENDED
+        journal.outstanding.discard(promise_id)
+    else:
+        journal.settle(promise_id, number)  # a member of a join set: there is one more to take
     del journal.calls[promise_id]
     journal.length = length + 1
     journal.pending.append(
@@ -164,7 +167,7 @@ def complete(journal: Journal, stamp: Stamp, promise_id: str, attempt: int, valu
 def wait(journal: Journal, stamp: Stamp, waiting: Waiting) -> None:
     """ExecutionAwaiting."""
     ids, length = waiting.waiting_on, journal.length
-    is_single = waiting.kind == "Single" and len(ids) == 1 and not waiting.signals
+    is_single = waiting.kind == "Single" and len(ids) == 1 and not waiting.signals and waiting.join_set_id is None
     if not (is_single and journal.status is _RUNNING and (ids[0] in journal.calls or _is_last_timer(journal, ids[0]))):
         journal.append(
             ExecutionAwaiting(
@@ -173,6 +176,7 @@ def wait(journal: Journal, stamp: Stamp, waiting: Waiting) -> None:
                 waiting_on=ids,
                 kind=waiting.kind,
                 signals=waiting.signals,
+                join_set_id=waiting.join_set_id,
             )
         )
         return
@@ -249,14 +253,15 @@ def resume(journal: Journal, stamp: Stamp) -> None:
 def ran(journal: Journal, begun: Stamp, stamp: Stamp, promise_id: str, value: bytes) -> None:
     """InvokeStarted at `begun`, InvokeCompleted with a value, ExecutionResumed: of a first attempt, awaited alone."""
     call, length, outstanding = journal.calls.get(promise_id), journal.length, journal.outstanding
-    if call is None or call.attempt or journal.status is not _BLOCKED or outstanding != {promise_id}:
+    is_awaited = call is not None and journal.status is _BLOCKED and outstanding == {promise_id}
+    if call is None or call.attempt or not is_awaited or journal.flags[call.number] != CALL:
         start(journal, begun, promise_id, 1)
         complete(journal, stamp, promise_id, 1, value)
         resume(journal, stamp)
         return
     number, text = call.number, stamp.text
     journal.words[number] = hash(value)
-    journal.flags[number] |= SETTLED
+    journal.flags[number] = ENDED
     outstanding.clear()
     del journal.calls[promise_id]
     journal.status = _RUNNING
@@ -292,7 +297,9 @@ def step(
     is_awaited = journal.status is _BLOCKED and len(outstanding) == 1 and promise_id in outstanding
     if call is None or call.attempt > 1 or not is_awaited:
         return None
-    if next_id != f".{number}" or waiting.kind != "Single" or waiting.signals:
+    if next_id != f".{number}" or waiting.kind != "Single" or waiting.signals or waiting.join_set_id is not None:
+        return None
+    if journal.flags[call.number] != CALL:
         return None
     begin, now = "", stamp.text
     if call.attempt:
@@ -308,7 +315,7 @@ def step(
         _NUMBERS[length + 1 : length + 5] if is_short else map(str, range(length + 1, length + 5))
     )
     journal.words[call.number] = hash(value)
-    journal.flags[call.number] |= SETTLED
+    journal.flags[call.number] = ENDED
     journal.flags.append(CALL)
     journal.words.append(0)
     del journal.calls[promise_id]

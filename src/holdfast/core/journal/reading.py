@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from holdfast.core.journal.book import CALL, CONSUMED, SETTLED, Book, Call
+from holdfast.core.journal.book import CALL, ENDED, Book, Call
 from holdfast.core.journal.checks import admit
 from holdfast.core.journal.events import (
     Event,
@@ -50,10 +50,12 @@ def read_events(book: Book, events: Iterable[Event]) -> None:
             call = calls.get(promise_id)
             if call is not None and call.attempt == event.attempt > 0 and type(result) is Ok:
                 number = call.number
-                if not flags[number] & CONSUMED:
-                    words[number] = hash(bytes(result.value))
-                flags[number] |= SETTLED
-                book.outstanding.discard(promise_id)
+                words[number] = hash(bytes(result.value))
+                if flags[number] == CALL:
+                    flags[number] = ENDED
+                    book.outstanding.discard(promise_id)
+                else:
+                    book.settle(promise_id, number)
                 del calls[promise_id]
                 book.length += 1
                 continue
@@ -75,7 +77,7 @@ def read_events(book: Book, events: Iterable[Event]) -> None:
         elif kind is ExecutionAwaiting:
             waiting_on = event.waiting_on
             is_single = event.kind == "Single" and len(waiting_on) == 1 and not event.signals
-            if is_single and book.status is _RUNNING and waiting_on[0] in calls:
+            if is_single and event.join_set_id is None and book.status is _RUNNING and waiting_on[0] in calls:
                 book.status = _BLOCKED
                 book.waiting = event
                 book.outstanding = set(waiting_on)
@@ -97,6 +99,7 @@ def read_step(book: Book, events: Sequence[Any]) -> bool:
     call = calls.get(promise_id)
     if (
         call is None
+        or book.flags[call.number] != CALL
         or attempt != call.attempt + 1
         or completed.attempt != attempt
         or completed.promise_id != promise_id
@@ -110,6 +113,7 @@ def read_step(book: Book, events: Sequence[Any]) -> bool:
         or awaiting.waiting_on != (next_id,)
         or awaiting.kind != "Single"
         or awaiting.signals
+        or awaiting.join_set_id is not None
         or started.sequence != length
         or completed.sequence != length + 1
         or resumed.sequence != length + 2
@@ -123,9 +127,8 @@ def read_step(book: Book, events: Sequence[Any]) -> bool:
     ):
         return False
     flags, words, ended = book.flags, book.words, call.number
-    if not flags[ended] & CONSUMED:
-        words[ended] = hash(bytes(result.value))
-    flags[ended] |= SETTLED
+    words[ended] = hash(bytes(result.value))
+    flags[ended] = ENDED
     flags.append(CALL)
     words.append(0)
     del calls[promise_id]

@@ -87,8 +87,12 @@ FIRED_ONCE: Final = Rule("B3", "fired_once", "a promise has at most one TimerFir
 RECEIVED_ONCE: Final = Rule("B3", "received_once", "a promise has at most one SignalReceived")
 CHILD_NUMBER: Final = Rule("B3", "child_number", "a child's id is its parent's and the next number")
 WAIT_UNIQUE: Final = Rule("B3", "waiting_unique", "waiting_on names no promise twice")
-WAIT_KNOWN: Final = Rule("B3", "waiting_known", "waiting_on names calls, timers and signals of this journal")
-WAIT_SHAPE: Final = Rule("B3", "waiting_shape", "Single waits on one promise, Any and All on one or more")
+WAIT_KNOWN: Final = Rule("B3", "waiting_known", "a wait names calls, timers, signals and a join set of this journal")
+WAIT_SHAPE: Final = Rule(
+    "B3",
+    "waiting_shape",
+    "Single waits on one promise, Any and All on one or more; only Any on a join set, which has results left",
+)
 
 MEMBER: Final = Rule("B8", "member_is_call", "only a scheduled call is a member of a join set")
 SIGNAL_NAMED: Final = Rule("B10", "signal_named", "a wait names its signals, and receives them by that name")
