@@ -210,3 +210,26 @@ async def test_a_schema_that_holds_something_else_is_refused(postgres_url: str, 
     with pytest.raises(ConfigurationError, match=r"queues.*schema of its own"):
         await store.open()
     assert await connection.fetchval("select count(*) from pg_class where relnamespace = $1::regnamespace", schema) == 1
+
+
+async def test_a_ledger_whose_routines_answered_otherwise_is_brought_up_to_date(
+    ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect
+) -> None:
+    """`flush_kept_1` as it was before receipts said whether there is something in the inbox: an answer that changes takes
+    a new name, or nobody who has a ledger can open it any more, and who works on it cannot go on."""
+    connection = await connect()
+    arguments = (
+        "p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_step text, p_state json, p_digest text, "
+        "p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json"
+    )
+    await connection.execute(f"drop function if exists {schema}.flush_kept_1")
+    await connection.execute(
+        f"create function {schema}.flush_kept_1({arguments}, out inbox int, out at timestamptz) language sql as "
+        "'select 0, now()'"
+    )
+    await connection.execute(f"update {schema}.schema_version set version = 4, routines_digest = 'earlier'")
+    newer = PostgresStore(postgres_url, schema=schema)
+    await newer.open()
+    await newer.close()
+    called = f"select inbox from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, 0, null, null, null)"
+    assert await connection.fetchval(called) == 0

@@ -72,7 +72,7 @@ def is_plain(commit: Commit) -> bool:
 
 
 def is_plain_alone(commit: Commit) -> bool:
-    """Whether `flush_one_1` can write it: it neither waits for children nor ends one, and consumes at the most."""
+    """Whether `flush_one_2` can write it: it neither waits for children nor ends one, and consumes at the most."""
     write = advance_of(commit)
     if write.status is Status.AWAITING_CHILDREN or (commit.claim.parent_row is not None and write.status in TERMINAL):
         return False
@@ -88,7 +88,7 @@ def waits_for_time_alone(write: AdvanceExecution) -> bool:
 
 
 def kept_arguments(worker: str, commit: Commit) -> tuple[object, ...] | None:
-    """The parameters of `flush_kept_1`, where it writes the same as any other routine would."""
+    """The parameters of `flush_kept_2`, where it writes the same as any other routine would."""
     effects, write, claim = commit.effects, advance_of(commit), commit.claim
     if len(effects) == 1:
         journal: tuple[int | None, int | None, str | None] = (None, None, None)
@@ -194,7 +194,7 @@ def _journal_columns(commits: Sequence[Commit]) -> list[Column]:
 
 
 def _one_row(commit: Commit) -> list[object]:
-    """The parameters of `flush_one_1` from `p_id` on."""
+    """The parameters of `flush_one_2` from `p_id` on."""
     claim, write = commit.claim, advance_of(commit)
     consumed = [signal for effect in commit.effects if type(effect) is ConsumeSignals for signal in effect.ids]
     first, count, body = _one_segment(commit)

@@ -1,4 +1,4 @@
-"""Steps that leave their rows alone (`store.behind`): from commits to `leave_1`, and from its answer to receipts."""
+"""Steps that leave their rows alone (`store.behind`): from commits to `leave_2`, and from its answer to receipts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Leaving:
                 self._steps_at.append(at)
 
     def arguments(self) -> list[Column]:
-        """The parameters of `leave_1` from `p_id` on."""
+        """The parameters of `leave_2` from `p_id` on."""
         claims = [commit.claim for commit in self.steps]
         return [
             [claim.row for claim in claims],

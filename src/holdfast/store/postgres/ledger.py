@@ -31,7 +31,7 @@ def _statements(schema: str) -> Mapping[str, str]:
 
 
 def _beside(leave: str, flush: str) -> str:
-    """The parameters of `leave_1` come after those of what it stands beside."""
+    """The parameters of `leave_2` come after those of what it stands beside."""
     last = max(int(number) for number in re.findall(r"\$(\d+)", flush))
     columns = ", ".join(f"${last + number}" for number in range(1, 8))
     return leave.replace("{flush}", flush).replace("{columns}", columns)

@@ -1,18 +1,18 @@
 -- One call a flush: every commit whose fence holds, in one transaction (rulings E1, E2, E3).
 --
---   flush_plain_1  commits that only write their own row and journal, and wait for nothing but time
---   flush_ends_1   such commits, and ends of children among them
---   flush_one_1    one such commit alone, which may consume signals and wait for some, without arrays: half the cost
---   flush_kept_1   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
---   leave_1        steps of runs that leave their rows alone, beside any of the others or for themselves
+--   flush_plain_2  commits that only write their own row and journal, and wait for nothing but time
+--   flush_ends_2   such commits, and ends of children among them
+--   flush_one_2    one such commit alone, which may consume signals and wait for some, without arrays: half the cost
+--   flush_kept_2   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
+--   leave_2        steps of runs that leave their rows alone, beside any of the others or for themselves
 --   flush_step_1   one such step alone, with nothing in its inbox
---   flush_1        commits with everything
+--   flush_2        commits with everything
 --
 -- Separate statements on purpose: one big statement would look at the inbox with the snapshot from before it waited
 -- for the lock, and its parts would not see each other's writes. Rows of arrays are joined by `= any (array[id])`: see
 -- `advance_1`.
 
-create or replace function {schema}.flush_plain_1(
+create or replace function {schema}.flush_plain_2(
   p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
@@ -50,7 +50,7 @@ end $$;
 
 -- Locks in the order of ids: own rows that come before the last of the parents together with these, the others by the
 -- update.
-create or replace function {schema}.flush_ends_1(
+create or replace function {schema}.flush_ends_2(
   p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
@@ -69,7 +69,7 @@ begin
     where id = any (p_parents || array(select o from unnest(p_id) o where o < v_last)) order by id for update;
   select f.fenced, f.odd, f.odd_status, f.odd_cancel, f.woke, f.inbox, f.at
     into fenced, odd, odd_status, odd_cancel, woke, inbox, at
-    from {schema}.flush_plain_1(
+    from {schema}.flush_plain_2(
       p_worker, p_id, p_epoch, p_revision, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
       p_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
       p_journal_body) f;
@@ -92,7 +92,7 @@ begin
 end $$;
 
 -- Called for the row 0 it goes through every statement and writes nothing: so a connection plans them ahead.
-create or replace function {schema}.flush_one_1(
+create or replace function {schema}.flush_one_2(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_status text, p_step text, p_state json,
   p_attempt int, p_replay boolean, p_result json, p_error json, p_delay double precision, p_digest text, p_knows boolean,
   p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, p_consumed bigint[],
@@ -110,7 +110,7 @@ begin
   if v_parks and p_awaits <> '{}' then
     perform from {schema}.executions e
       where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch for update;
-    -- Only now, after the lock: see flush_1.
+    -- Only now, after the lock: see flush_2.
     if exists (
       select from {schema}.signals s
       where s.target_id = p_id and s.kind = 'signal' and s.name = any (p_awaits) and s.id <> all (p_ignored)
@@ -168,7 +168,7 @@ begin
 end $$;
 
 -- Of this and `flush_step_1`: no time in the answer means that it was not written, and nothing is said about why.
-create or replace function {schema}.flush_kept_1(
+create or replace function {schema}.flush_kept_2(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_step text, p_state json, p_digest text,
   p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, out has_inbox boolean, out at timestamptz
 ) language plpgsql as $$
@@ -196,7 +196,7 @@ end $$;
 -- Steps that leave their rows alone (store/behind.py): the fence, and a segment each. Beside other commits it comes last
 -- (`p_after` is for nothing else), when these have the locks that they wait for, and waits for none itself: what others
 -- have in hand is refused, like what is no longer held, or paused, or cancelled.
-create or replace function {schema}.leave_1(
+create or replace function {schema}.leave_2(
   p_after timestamptz, p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[],
   p_first bigint[], p_count int[], p_body json[], p_step text[],
   out refused bigint[], out left_inbox int[]
@@ -241,7 +241,7 @@ begin
   returning {schema}.clock() into at;
 end $$;
 
-create or replace function {schema}.flush_1(
+create or replace function {schema}.flush_2(
   p_worker text, p_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[], p_state json[],
   p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
@@ -307,7 +307,7 @@ begin
   from own;
   woke := false;
   at := v_now;
-  if v_live is null and p_id <> '{0}' then  -- else it is planned ahead: see flush_one_1
+  if v_live is null and p_id <> '{0}' then  -- else it is planned ahead: see flush_one_2
     return;
   end if;
 

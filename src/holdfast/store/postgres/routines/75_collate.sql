@@ -1,7 +1,7 @@
 -- The protocol of flows inside a flush (seed, sections 4 to 13).
 --
---   flush_flows_1  commits of messages and jobs that are plain but for their step of the protocol: one call a flush
---   flow_lock_1    the rows that such commits touch, for a flush that goes through flush_1 and then collate_1
+--   flush_flows_2  commits of messages and jobs that are plain but for their step of the protocol: one call a flush
+--   flow_lock_1    the rows that such commits touch, for a flush that goes through flush_2 and then collate_1
 --   collate_1      the steps themselves, of the commits whose fence held
 --
 -- What is the same in all steps of a flush may be left out: a column that is all 0, false or '' is an empty array.
@@ -366,7 +366,7 @@ begin
   update {schema}.signals set target_id = p_message, dedup_key = 'a:' || p_signal where id = p_signal;
 end $$;
 
-create or replace function {schema}.flush_flows_1(
+create or replace function {schema}.flush_flows_2(
   p_worker text, p_own_id bigint[], p_epoch bigint[], p_revision bigint[], p_status text[], p_step text[],
   p_state json[], p_attempt int[], p_replay boolean[], p_result json[], p_error json[], p_delay double precision[],
   p_own_awaits text[], p_wake_after double precision[], p_wake_at timestamptz[],
@@ -398,7 +398,7 @@ begin
     select from {schema}.executions j where j.id = any (p_job) and j.paused) then
     perform {schema}.flow_lock_1(p_own_id, p_jobs, p_ending);
   end if;
-  select * into v from {schema}.flush_plain_1(
+  select * into v from {schema}.flush_plain_2(
     p_worker, p_own_id, p_epoch, p_revision, p_status, p_step, p_state, p_attempt, p_replay, p_result, p_error, p_delay,
     p_own_awaits, p_wake_after, p_wake_at, p_digest, p_knows, p_added, p_journal_ord, p_journal_first, p_journal_count,
     p_journal_body);

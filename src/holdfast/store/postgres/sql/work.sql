@@ -81,55 +81,55 @@ where name = $5 and next_at = $6 and buffered_at is not distinct from $7 and spe
 select * from {schema}.pick_1($1, $2, $3, $4, $5)
 
 -- name: flush_plain
-select * from {schema}.flush_plain_1(
+select * from {schema}.flush_plain_2(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 
 -- name: flush_ends
-select * from {schema}.flush_ends_1(
+select * from {schema}.flush_ends_2(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: flush_one
-select * from {schema}.flush_one_1(
+select * from {schema}.flush_one_2(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 
 -- name: flush_kept
-select has_inbox, at from {schema}.flush_kept_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select has_inbox, at from {schema}.flush_kept_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- Steps that leave their rows alone, after whatever `{flush}` writes.
 -- name: leave_beside
-select * from ({flush}) f cross join lateral {schema}.leave_1(f.at, $1, {columns}) l
+select * from ({flush}) f cross join lateral {schema}.leave_2(f.at, $1, {columns}) l
 
 -- name: leave
-select *, {schema}.clock() as at from {schema}.leave_1(null, $1, $2, $3, $4, $5, $6, $7, $8)
+select *, {schema}.clock() as at from {schema}.leave_2(null, $1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: flush_step
 select false as has_inbox, {schema}.flush_step_1($1, $2, $3, $4, $5, $6, $7, $8) as at
 
 -- name: warm_flush
-select from {schema}.flush_one_1(
+select from {schema}.flush_one_2(
   '', 0, 0, 0, 'awaiting_signal', null, null, null, null, null, null, null, null, null, 0, 0, 0, '{}', '{}', '{""}', null, null,
   '{}');
-select from {schema}.flush_kept_1('', 0, 0, 0, null, null, null, 0, null, null, null);
+select from {schema}.flush_kept_2('', 0, 0, 0, null, null, null, 0, null, null, null);
 select {schema}.flush_step_1('', 0, 0, 0, 0, 0, '{}', null);
 select from {schema}.wake_1('')
 
 -- name: warm_flushes
-select from {schema}.flush_ends_1(
+select from {schema}.flush_ends_2(
   '', '{0}', '{0}', '{0}', '{done}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{1}',
   '{1}', '{0}', '{1}', '{"{}"}', '{}', '{}');
 select from {schema}.inboxes_1('{}', '{}');
-select from {schema}.flush_1(
+select from {schema}.flush_2(
   '', '{0}', '{0}', '{0}', '{awaiting_promise}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
   '{}', '{1}', '{1}', '{0}', '{1}', '{"{}"}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
   '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
   '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
-select from {schema}.leave_1(null, '', '{0}', '{0}', '{0}', '{0}', '{0}', '{"{}"}', '{}');
+select from {schema}.leave_2(null, '', '{0}', '{0}', '{0}', '{0}', '{0}', '{"{}"}', '{}');
 select from {schema}.insert_1(
   '{"",""}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
   '{}', '{}', '{}', '{}', '{}', '{}', '{}')
 
 -- name: flush
-select * from {schema}.flush_1(
+select * from {schema}.flush_2(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
   $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47,
   $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67, $68, $69, $70,
