@@ -215,8 +215,10 @@ async def test_a_schema_that_holds_something_else_is_refused(postgres_url: str, 
 async def test_a_ledger_whose_routines_answered_otherwise_is_brought_up_to_date(
     ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect
 ) -> None:
-    """`flush_kept_1` as it was before receipts said whether there is something in the inbox: an answer that changes takes
-    a new name, or nobody who has a ledger can open it any more, and who works on it cannot go on."""
+    """`flush_kept_1` as it was before receipts said whether there is something in the inbox.
+
+    An answer that changes takes a new name, or nobody who has a ledger can open it any more, or go on working on it.
+    """
     connection = await connect()
     arguments = (
         "p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_step text, p_state json, p_digest text, "
