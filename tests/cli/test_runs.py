@@ -5,13 +5,16 @@ Every command is called in a pipe with `--json`, parsed by its documented type, 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
 from holdfast.cli import answers
-from holdfast.core.journal.events import InvokeScheduled
+from holdfast.cli.past import said
+from holdfast.core.journal.events import ExecutionAwaiting, InvokeScheduled
+from holdfast.core.journal.local_ids import whole
 from holdfast.core.status import Status
 from holdfast.views import shapes
 from tests.cli.conftest import Call
@@ -19,6 +22,7 @@ from tests.cli.desks import Desk
 from tests.cli.processes import Ran
 
 T = TypeVar("T", bound=msgspec.Struct)
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 def parsed(ran: Ran, shape: type[T], *, code: int = 0, text: str | None = None) -> T:
@@ -107,6 +111,21 @@ def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, ho
     assert events[1] == past.events[1]
     screen = holdfast_in_terminal("tail", first.id)
     assert screen.plain.splitlines()[-1] == f"{first.label} has ended as done"
+
+
+@pytest.mark.parametrize(
+    ("waiting_on", "kind", "join_set", "told"),
+    [
+        ((3, 7), "Any", None, "any of 3, 7"),
+        ((), "Any", 2, "any of the results left of join set 2"),
+        ((7,), "Any", 2, "any of the results left of join set 2, or 7"),
+    ],
+)
+def test_a_wait_is_told_by_its_numbers(waiting_on: Any, kind: Any, join_set: int | None, told: str) -> None:
+    local = ExecutionAwaiting(
+        0, NOW, tuple(f".{one}" for one in waiting_on), kind, (), None if join_set is None else f".{join_set}"
+    )
+    assert said(whole("ab.3", local), "ab.3") == told
 
 
 def test_a_result_is_waited_for(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:

@@ -211,6 +211,24 @@ def test_a_signal_that_did_not_come_in_time_says_so() -> None:
     assert (signal.note, signal.tone) == ("did not come in time", Tone.UNUSED)
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["in time", "late"])
+def test_the_deadline_of_a_wait_that_names_a_join_set_is_a_timeout(is_late: bool) -> None:
+    script = Script().started()
+    script.add(JoinSetCreated, 1, join_set_id=f"{ID}.0")
+    script.call(1, "quote", 1)
+    script.add(JoinSetSubmitted, 1, join_set_id=f"{ID}.0", promise_id=f"{ID}.1")
+    script.add(TimerScheduled, 1, promise_id=f"{ID}.2", duration=timedelta(seconds=2), fire_at=at(3), fingerprint="f")
+    script.add(ExecutionAwaiting, 1, waiting_on=(f"{ID}.2",), kind="Any", join_set_id=f"{ID}.0")
+    if is_late:
+        script.add(TimerFired, 3, promise_id=f"{ID}.2")
+    else:
+        script.completed(1, 2)
+    script.add(ExecutionResumed, 3)
+    timeout = journal_timeline(view(ended=6), script.events, {}, T0_US).rows[2]
+    assert (timeout.kind, timeout.name) == ("timeout", "timeout 2s")
+    assert (timeout.tone, timeout.is_open) == (Tone.GOOD if is_late else Tone.UNUSED, False)
+
+
 def test_signals_that_were_never_read_are_shown() -> None:
     script = Script().started()
     script.add(SignalDelivered, 2, signal_name="poke", payload=Raw(b"1"), delivery_id=1)

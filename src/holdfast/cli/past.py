@@ -225,8 +225,10 @@ def said(event: e.Event, execution: str, most: int | None = VALUE_CHARS) -> str:
             return f"{number(event.promise_id)} {event.signal_name} {value(event.payload)}"
         case e.ExecutionAwaiting():
             names = {wait.promise_id: wait.signal_name for wait in event.signals}
-            waits = (f"{number(one)} ({names[one]})" if one in names else number(one) for one in event.waiting_on)
-            return f"{event.kind.lower()} of {', '.join(waits)}"
+            waits = [f"{number(one)} ({names[one]})" if one in names else number(one) for one in event.waiting_on]
+            if event.join_set_id is None:
+                return f"{event.kind.lower()} of {', '.join(waits)}"
+            return ", or ".join((f"any of the results left of join set {number(event.join_set_id)}", *waits))
         case e.JoinSetCreated():
             return number(event.join_set_id)
         case e.JoinSetSubmitted() | e.JoinSetAwaited():

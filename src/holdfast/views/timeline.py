@@ -325,7 +325,7 @@ class _Drawing:
                 row = self._row(event, wait.promise_id, "signal", wait.signal_name, at)
             row.end_us = None
             row.pieces.append(Piece(kind=PieceKind.SIGNAL, start_us=at))
-        if event.kind == "Any" and len(event.waiting_on) > 1:
+        if event.kind == "Any" and (len(event.waiting_on) > 1 or event.join_set_id is not None):
             for promise_id in event.waiting_on:
                 row = self._by_id.get(promise_id)
                 if row is not None and row.kind == "timer":

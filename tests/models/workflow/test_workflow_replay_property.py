@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import cycle
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import PromiseId, Status
+from holdfast.models.workflow import members
 from holdfast.models.workflow.lane import Lane
+from holdfast.models.workflow.members import Members
+from holdfast.models.workflow.promise import Wait
 from holdfast.models.workflow.run import Run
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionView
@@ -32,6 +36,8 @@ SLEEPS = Program([Op("sleep", 2), Op("any", 0, [Op("flaky", 3), Op("sleep", 1)])
 # Calls that were cancelled before they began, and are awaited; and one that a cancel finds between two attempts.
 LATE = Program([Op("late", 0, [Op("inline", 1), Op("remote", 1)])])
 REST = Program([Op("any", 0, [Op("flaky", 3), Op("sleep", 3)])], [Op("rest")])
+# From how many members left on a wait names the join set: then programs as small as these have such waits.
+WIDTHS = st.sampled_from([members.NAMED_MOST, 2, 0])
 TIMES = ("fire_at", "time", "retry_at")
 
 
@@ -129,13 +135,14 @@ def test_every_way_of_going_on_writes_the_same_journal(
         runner.run(stores.open())
 
         @settings(max_examples=EXAMPLES[backend], deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @example(program=SLEEPS, cancel_at=None)
-        @example(program=LATE, cancel_at=None)
-        @example(program=REST, cancel_at=0)
-        @given(program=programs(), cancel_at=st.none() | st.integers(0, 4))
-        def compare(program: Program, cancel_at: int | None) -> None:
-            warm = runner.run(play(stores, program, "warm", cancel_at))
+        @example(program=SLEEPS, cancel_at=None, named_most=members.NAMED_MOST)
+        @example(program=LATE, cancel_at=None, named_most=0)
+        @example(program=REST, cancel_at=0, named_most=0)
+        @given(program=programs(), cancel_at=st.none() | st.integers(0, 4), named_most=WIDTHS)
+        def compare(program: Program, cancel_at: int | None, named_most: int) -> None:
             with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(members, "NAMED_MOST", named_most)
+                warm = runner.run(play(stores, program, "warm", cancel_at))
                 if mode == "no lane":
                     patched.setattr(Lane, "_next_in_lane", lambda run: None)
                 elif mode == "no short sleep":
@@ -149,3 +156,58 @@ def test_every_way_of_going_on_writes_the_same_journal(
             compare()
         finally:
             runner.run(stores.close())
+
+
+JOINS = Program(
+    [
+        Op("join", 0, [Op("remote", 1), Op("flaky", 2), Op("remote_flaky", 1)]),
+        Op("limited", 1, [Op("remote", 2), Op("flaky", 3), Op("remote", 3)]),
+        Op("quorum", 1, [Op("remote", 1), Op("fail", 1), Op("flaky", 2)]),
+    ],
+    [Op("join", 0, [Op("remote", 1), Op("flaky", 1)])],
+)
+
+
+def test_which_form_a_wait_for_a_join_set_has_changes_nothing_else(
+    backend: str, make_stores: Callable[[str], Stores]
+) -> None:
+    """Nor does it if replays come to it that would have written the other one."""
+    forms = cycle([False, True, True])
+
+    def turning(self: Members, *beside: str) -> Wait:
+        return Wait("Any", (*self.left, *beside)) if next(forms) else Wait("Any", beside, (), self.id)
+
+    with asyncio.Runner() as runner:
+        stores = make_stores(backend)
+        runner.run(stores.open())
+
+        @settings(max_examples=EXAMPLES[backend], deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @example(program=JOINS, cancel_at=None)
+        @example(program=JOINS, cancel_at=1)
+        @given(program=programs(), cancel_at=st.none() | st.integers(0, 4))
+        def compare(program: Program, cancel_at: int | None) -> None:
+            named = runner.run(play(stores, program, "warm", cancel_at))
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(members, "NAMED_MOST", 0)
+                wide = runner.run(play(stores, program, "warm", cancel_at))
+                patched.setattr(Members, "wait", turning)
+                mixed = runner.run(play(stores, program, "cold", cancel_at))
+            for other in (wide, mixed):
+                assert _without_words(other) == _without_words(named)
+                assert other.parked == named.parked
+                assert other.ran == named.ran
+
+        try:
+            compare()
+        finally:
+            runner.run(stores.close())
+
+
+def _without_words(played: Played) -> dict[str, tuple[Status, Any, list[Facts]]]:
+    """What waits say that may have been for a join set is left out."""
+    for _, _, facts in played.executions.values():
+        for fact in facts:
+            if fact["event"] == "ExecutionAwaiting" and fact["kind"] == "Any" and not fact.get("signals"):
+                fact.pop("waiting_on", None)
+                fact.pop("join_set_id", None)
+    return played.executions

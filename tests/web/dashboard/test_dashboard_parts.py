@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.journal.events import Failure
+from holdfast.core.journal.events import ExecutionAwaiting, Failure
+from holdfast.core.journal.local_ids import whole
 from holdfast.core.status import Status
 from holdfast.store.watching import Pace, PaceBucket
 from holdfast.views.ledger_shapes import StatusCount
@@ -22,6 +23,7 @@ from holdfast.web.dashboard import words
 from holdfast.web.dashboard.diagram import Edge, Node, layout
 from holdfast.web.dashboard.gantt import FAILED_MOST, FOLDS_MOST, draw
 from holdfast.web.dashboard.json_view import DEPTH_MAX, ENTRIES_MAX, STRING_MAX, json_view, one_line
+from holdfast.web.dashboard.pages.execution import event_line
 from holdfast.web.dashboard.pages.executions import filter_of
 from holdfast.web.dashboard.pages.overview import Count, chart, counted
 from holdfast.web.dashboard.render import error_line, error_text
@@ -276,3 +278,16 @@ def test_a_sum_of_counts_is_as_good_as_what_is_known() -> None:
     assert counted([exact, floor], *names) == Count("10.2 k+", True)
     assert counted([exact, floor, about], *names) == Count("1.21 M", True, True)
     assert counted([exact, floor, about], "done") == Count("200", True)
+
+
+@pytest.mark.parametrize(
+    ("waiting_on", "join_set_id", "told"),
+    [
+        ((".3", ".7"), None, "on #3, #7"),
+        ((), ".2", "on any of the results left of join set #2"),
+        ((".7",), ".2", "on any of the results left of join set #2, or #7"),
+    ],
+)
+def test_a_wait_is_told_by_its_numbers(waiting_on: tuple[str, ...], join_set_id: str | None, told: str) -> None:
+    event = ExecutionAwaiting(0, NOW, waiting_on, "Any", (), join_set_id)
+    assert event_line(whole("ab.3", event)).subject == told

@@ -12,11 +12,12 @@ from holdfast.core.journal.book import NONE
 from holdfast.core.journal.events import Err, Failure, Ok
 from holdfast.core.retry import GiveUp
 from holdfast.core.status import Status
+from holdfast.models.workflow.agenda import Agenda
 from holdfast.models.workflow.attempts import NOT_OWN, Returned, failure_kind, run_attempt, traced
 from holdfast.models.workflow.current import Current
 from holdfast.models.workflow.failures import failure_of
 from holdfast.models.workflow.open_call import OpenCall
-from holdfast.models.workflow.run_ledger import RunLedger
+from holdfast.models.workflow.run_ledger import RunLedger, is_unrepeatable
 from holdfast.models.workflow.task import Task
 from holdfast.models.workflow.transaction import WrongStoreError
 from holdfast.store.effects import Effect
@@ -30,26 +31,25 @@ class InlineCalls(RunLedger):
 
     def _startable(self) -> list[OpenCall]:
         """Inline calls that the body has made and that are to begin now."""
-        running = {call.promise_id for call in self._in_flight.values()}
-        now_us = self._now_us()
-        return [
-            call
-            for call in self._session.open_calls.values()
-            if call.callee is not None
-            and not call.is_remote
-            and call.promise_id not in running
-            and (call.retry_at_us is None or call.retry_at_us <= now_us)
-        ]
+        session = self._session
+        agenda = session.agenda
+        if agenda is None:
+            agenda = session.agenda = Agenda()
+        return agenda.startable(session.open_calls, session.next, self._now_us())
 
-    def _lacking(self, calls: list[OpenCall]) -> ConfigurationError | None:
-        """What no lifespan yields for these: of tasks that a worker does not know when it starts, because they are
+    def _lacking(self) -> ConfigurationError | None:
+        """What no lifespan yields for those: of tasks that a worker does not know when it starts, because they are
         another app's, or declared later."""
-        try:
-            for call in calls:
-                if isinstance(call.callee, Task) and call.callee.resources:
+        session = self._session
+        unchecked = session.agenda.unchecked if session.agenda is not None else None
+        while unchecked:
+            call = unchecked[0]
+            if isinstance(call.callee, Task) and session.open_calls.get(call.promise_id) is call:
+                try:
                     self._engine.resources.given(call.callee.resources, by=call.function_name)
-        except ConfigurationError as error:
-            return error
+                except ConfigurationError as error:
+                    return error
+            unchecked.popleft()
         return None
 
     # ------------------------------------------------------------------ calls
@@ -123,18 +123,21 @@ class InlineCalls(RunLedger):
 
     async def _call_beside(self, todo: list[OpenCall]) -> bool:
         """Several calls at once; each result is committed as it comes."""
+        session = self._session
         if not await self._begin(todo):
             return False
-        if self._session.awaits_cancel():
+        if session.awaits_cancel():
             return True
         loop = asyncio.get_running_loop()
         if self._in_flight is NONE:
             self._in_flight, self._finished = {}, []
         for call in todo:
-            if call.promise_id in self._session.open_calls:
+            if call.promise_id in session.open_calls:
                 task = loop.create_task(self._attempt(call))
-                task.add_done_callback(self._finished.append)
+                task.add_done_callback(self._on_end)
                 self._in_flight[task] = call
+                self._once_in_flight += is_unrepeatable(call)
+                session.agenda.began(call)  # type: ignore[union-attr]  # which had it begin
         if not self._in_flight:
             return True
         if not self._finished:
@@ -145,32 +148,53 @@ class InlineCalls(RunLedger):
         for task in finished:
             task_call = self._in_flight.pop(task, None)
             if task_call is not None:
+                self._once_in_flight -= is_unrepeatable(task_call)
                 self._settle(task_call, asyncio.CancelledError() if task.cancelled() else task.result())
         if self._is_stirred:
             self._is_stirred = False
             await self._look_outside()
-        self._session.fire_timers(self._now_us())
-        return await self._commit() if self._in_flight and self._session.decided else True
+        session.fire_timers(self._now_us())
+        return await self._commit() if self._in_flight and session.decided else True
 
     async def _something_happens(self) -> None:
+        """A call in flight ends, something comes into the inbox, or the next retry or timer is due."""
         if self._is_stirred:
             return
-        self._stirring = asyncio.get_running_loop().create_future()
-        retry = self._next_retry_seconds()
+        loop = asyncio.get_running_loop()
+        self._stirring = loop.create_future()
+        seconds = self._next_due_seconds()
+        alarm = None if seconds is None else loop.call_later(seconds, self._stir)
         try:
-            await asyncio.wait([*self._in_flight, self._stirring], timeout=retry, return_when=asyncio.FIRST_COMPLETED)
+            await self._stirring
         finally:
-            self._stirring.cancel()
+            if alarm is not None:
+                alarm.cancel()
             self._stirring = None
 
-    def _next_retry_seconds(self) -> float | None:
-        due = [call.retry_at_us for call in self._session.open_calls.values() if call.retry_at_us is not None]
-        timers = [fire for pid, fire in self._session.timers.items() if self._is_awaited(pid)]
-        return None if not due and not timers else max(0.001, (min(due + timers) - self._now_us()) / 1_000_000)
+    def _stir(self) -> None:
+        if self._stirring is not None and not self._stirring.done():
+            self._stirring.set_result(None)
 
-    def _is_awaited(self, promise_id: str) -> bool:
-        wait = self._session.wait
-        return wait is not None and promise_id in wait.waiting_on
+    def _on_end(self, task: asyncio.Task[Any]) -> None:
+        self._finished.append(task)
+        self._stir()
+
+    def _next_due_seconds(self) -> float | None:
+        session = self._session
+        retry_us = None if session.agenda is None else session.agenda.next_retry_us(session.open_calls)
+        due = [at_us for at_us in (retry_us, self._next_alarm_us()) if at_us is not None]
+        return None if not due else max(0.001, (min(due) - self._now_us()) / 1_000_000)
+
+    def _next_alarm_us(self) -> int | None:
+        """When the first of the timers fires that the body waits for."""
+        wait, timers = self._session.wait, self._session.timers
+        if wait is not self._alarms_of:
+            waited = () if wait is None or not timers else wait.waiting_on
+            self._alarms_of = wait
+            self._alarms = sorted(((timers[one], one) for one in waited if one in timers), reverse=True)
+        while self._alarms and self._alarms[-1][1] not in timers:
+            self._alarms.pop()
+        return self._alarms[-1][0] if self._alarms else None
 
     async def _begin(self, calls: list[OpenCall]) -> bool:
         """Record Started; commit first if a crash could decide otherwise, or if the attempt itself must count."""
@@ -266,8 +290,7 @@ class InlineCalls(RunLedger):
 
     def _on_stir(self) -> None:
         self._is_stirred = True
-        if self._stirring is not None and not self._stirring.done():
-            self._stirring.set_result(None)
+        self._stir()
         if self._in_place is not None and self._session.cancel_sequence is None:
             looking = asyncio.get_running_loop().create_task(self._interrupt_if_cancelled())
             self._runner.background.add(looking)
@@ -302,21 +325,22 @@ class InlineCalls(RunLedger):
 
     async def _cancel_calls(self, calls: list[OpenCall]) -> None:
         session = self._session
+        unborn = {call.promise_id for call in session.spawned} & {call.promise_id for call in calls}
+        if unborn:  # never inserted: they end here
+            session.spawned = [call for call in session.spawned if call.promise_id not in unborn]
+        running = {call.promise_id: task for task, call in self._in_flight.items()}
         remote = []
         for call in calls:
-            if call in session.spawned:  # never inserted: it ends here
-                session.spawned.remove(call)
+            if call.promise_id in unborn:
                 self._end_unstarted(call)
             elif call.is_remote:
                 remote.append(self._child_id(call).to_bytes())
+            elif call.promise_id in running:
+                self._told_to_end = self._told_to_end or set()
+                self._told_to_end.add(call.promise_id)  # whatever it makes of that, it is not tried again
+                running[call.promise_id].cancel()
             else:
-                running = [task for task, other in self._in_flight.items() if other is call]
-                for task in running:
-                    self._told_to_end = self._told_to_end or set()
-                    self._told_to_end.add(call.promise_id)  # whatever it makes of that, it is not tried again
-                    task.cancel()
-                if not running:
-                    self._end_unstarted(call)
+                self._end_unstarted(call)
         if remote:
             await self._engine.store.cancel(remote, cascade=True, reason="its caller was cancelled")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -10,6 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from holdfast.core.durations import Duration, seconds
 from holdfast.core.errors import CallNotAllowedError, InvalidArgumentError
 from holdfast.models.workflow.callee import is_callee
+from holdfast.models.workflow.members import Members
 from holdfast.models.workflow.promise import CallPromise, Completed, Wait, forbid_elsewhere
 from holdfast.models.workflow.session import Session
 
@@ -26,19 +26,18 @@ class JoinSet(Generic[T]):
     def __init__(self, session: Session, cancel_rest: bool) -> None:
         self._session = session
         self._cancel_rest = cancel_rest
-        self._members: dict[str, CallPromise[T]] = {}
-        self._came: deque[str] = deque()  # of these, some that are settled, in the order in which they came
+        self._unwatched: list[str] = []  # submitted since it was last waited for
         self._is_closed = False
-        self._id = session.begin_join_set()
+        self._members: Members = session.begin_join_set()
 
     @property
     def id(self) -> str:
         """The same in every replay; a promise's, but it cannot be awaited."""
-        return self._session.journal.execution_id + self._id
+        return self._session.journal.execution_id + self._members.id
 
     def __len__(self) -> int:
         """How many results are left to take."""
-        return len(self._members)
+        return len(self._members.left)
 
     @overload
     def submit(self, call: Awaitable[T], /) -> CallPromise[T]: ...
@@ -57,8 +56,8 @@ class JoinSet(Generic[T]):
         owner = self._session.submitted.get(promise.local_id)
         if owner is not None:
             raise CallNotAllowedError(f"{promise.name} was submitted to a join set before; a call has one owner (JS-7)")
-        self._session.submit(self._id, promise.local_id)
-        self._members[promise.local_id] = promise
+        self._session.submit(self._members, promise.local_id, promise)
+        self._unwatched.append(promise.local_id)
         return promise
 
     def next(self, *, timeout: Duration | None = None) -> _Next[T]:
@@ -74,15 +73,15 @@ class JoinSet(Generic[T]):
             raise InvalidArgumentError(
                 f"first() takes how many results are wanted, a whole number from 0, not {count!r}"
             )
-        if count > len(self._members):
+        if count > len(self):
             raise CallNotAllowedError(
-                f"{count} results are wanted of a join set in which {len(self._members)} are left to take: submit more "
+                f"{count} results are wanted of a join set in which {len(self)} are left to take: submit more "
                 "calls, or ask for less"
             )
         found: list[Completed[T]] = []
         while len(found) < count:
             done = await self.next()
-            if done.failed and len(self._members) < count - len(found):
+            if done.failed and len(self) < count - len(found):
                 done.result()
             if not done.failed:
                 found.append(done)
@@ -100,9 +99,9 @@ class JoinSet(Generic[T]):
         if kind is not None or self._cancel_rest:
             if self._session.is_evicting:
                 return
-            self._session.to_cancel += tuple(self._members)
+            self._session.to_cancel += tuple(self._members.left)
             return
-        while self._members:
+        while self._members.left:
             await self.next()
 
 
@@ -134,28 +133,27 @@ class _Next(Generic[T]):
         join_set = self._join_set
         session, members = join_set._session, join_set._members
         session.must_be_current()
-        if not members:
+        if not members.left:
             raise CallNotAllowedError("this join set has no result left to take (JS-6)")
-        if not join_set._is_closed:
-            session.note_watched(members)
+        if join_set._unwatched:
+            session.note_watched(join_set._unwatched)
+            join_set._unwatched = []
         if self._timeout_seconds is not None:
-            yield from self._await_until(session, tuple(members), self._timeout_seconds)
-        elif not session.has_member(join_set._id, members, join_set._came):
-            ids = tuple(members)
-            if not session.is_ready("Any", ids):
-                yield Wait("Any", ids)
+            yield from self._await_until(session, members, self._timeout_seconds)
+        elif not session.has_member(members):
+            yield from self._await(session, members.wait())
         join_set._is_closed = True
-        taken = session.take_member(join_set._id, members, join_set._came)
-        assert taken is not None
-        promise = members.pop(taken)
+        promise = session.take_member(members)
         promise._settle()
         return Completed(promise)
 
-    def _await_until(self, session: Session, ids: tuple[str, ...], limit: float) -> Generator[Wait, None, None]:
+    def _await(self, session: Session, wait: Wait) -> Generator[Wait, None, None]:
+        if not session.is_ready(wait.kind, wait.waiting_on, (), wait.join_set_id):
+            yield wait
+
+    def _await_until(self, session: Session, members: Members, limit: float) -> Generator[Wait, None, None]:
         """B8: a timer is no member; it stands beside the set, and whichever the journal has first, wins."""
         timer = session.begin_timer(limit)
-        both = (*ids, timer)
-        if not session.is_ready("Any", both):
-            yield Wait("Any", both)
-        if session.first_of(both) == timer:
+        yield from self._await(session, members.wait(timer))
+        if session.is_before(timer, members):
             raise TimeoutError(f"no call of the join set ended within {limit:g} s")

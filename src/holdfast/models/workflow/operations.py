@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from heapq import heappush
+from itertools import islice
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -17,8 +19,9 @@ from holdfast.core.codec import fingerprint
 from holdfast.core.errors import CallNotAllowedError, ConfigurationError, DecodeError, NonDeterminismError
 from holdfast.core.identity import SUCCESSOR_TEXT
 from holdfast.core.journal import JournalStatus, Operation, operations_of, quick
+from holdfast.core.journal.book import Waiting
 from holdfast.core.journal.events import (
-    AwaitKind,
+    ExecutionAwaiting,
     InvokeScheduled,
     JoinSetAwaited,
     JoinSetCreated,
@@ -32,9 +35,10 @@ from holdfast.models.workflow.answers import Answers, number_of
 from holdfast.models.workflow.callee import Callee, forgive
 from holdfast.models.workflow.control_flow import CURRENT, Diverged, Evicted
 from holdfast.models.workflow.divergence import describe
+from holdfast.models.workflow.members import NAMED_MOST, Members
 from holdfast.models.workflow.open_call import OpenCall, Settled
 from holdfast.models.workflow.past import BLOCKED
-from holdfast.models.workflow.promise import SignalPromise, forbid_elsewhere
+from holdfast.models.workflow.promise import CallPromise, SignalPromise, forbid_elsewhere
 
 RUNNING: Final = JournalStatus.RUNNING
 CANCELLING: Final = JournalStatus.CANCELLING
@@ -70,6 +74,8 @@ class Operations(Answers):
         else:
             self.settled[promise_id] = Settled(journal.length + 1, raw)
             quick.ran(journal, begun, self.stamp, promise_id, raw)
+        if self.submitted:
+            self.note_end(call)
         self.decided = True
         if asked is not None:
             task, text, arguments, mark = asked
@@ -133,7 +139,7 @@ class Operations(Answers):
         if self.owners:
             return Operation(next(iter(self.owners)), "submit to a join set", "", "")
         waiting = self.journal.waiting if self.journal.status is BLOCKED else None
-        return None if waiting is None else awaiting(waiting.kind, waiting.waiting_on)
+        return None if waiting is None else awaiting(waiting)
 
     def invoke(self, callee: Callee, text: str, arguments: tuple[Any, ...] | None = None) -> str:
         """Schedule a call, or find it in the journal. `callee` is a task, workflow or machine definition.
@@ -251,8 +257,9 @@ class Operations(Answers):
         # From now, and not from before the calls that ran since the last commit.
         fire_at_us = max(self.now_us, self.stamp.us) + round(seconds * 1_000_000)
         quick.sleep(self.journal, self.stamp, promise_id, timedelta(seconds=seconds), stamp_at(fire_at_us), mark)
-        self.timers = self.timers or {}
+        self.timers, self.alarms = self.timers or {}, self.alarms or []
         self.timers[promise_id] = fire_at_us
+        heappush(self.alarms, (fire_at_us, promise_id))
         self.decided = True
         return promise_id
 
@@ -299,59 +306,62 @@ class Operations(Answers):
         if self.awaits_cancel() and self.next >= self.children_at_cancel and CURRENT.session is self:
             self._reach_cancel()
 
-    def begin_join_set(self) -> str:
+    def begin_join_set(self) -> Members:
         join_set_id, is_recorded = self.allocate("JoinSet", "", "")
         if not is_recorded:
             self.append(JoinSetCreated(join_set_id=join_set_id, **self._event()))
-        return join_set_id
+        self.join_sets = self.join_sets or {}
+        members = self.join_sets[join_set_id] = Members(join_set_id)
+        return members
 
-    def submit(self, join_set_id: str, promise_id: str) -> None:
+    def submit(self, members: Members, promise_id: str, promise: CallPromise[Any]) -> None:
+        join_set_id = members.id
         self.submitted = self.submitted or {}
-        self.submitted[promise_id] = join_set_id
+        self.submitted[promise_id] = members
         recorded = self.owners.pop(promise_id, None) if self.owners else None
-        if recorded == join_set_id:
-            return
-        if recorded is not None or self.is_replaying:
-            asked = Operation(join_set_id, f"submit #{number_of(promise_id)} to the join set", "", "")
-            self._diverge(asked, None if recorded is None else Operation(recorded, "submit it to the join set", "", ""))
-        self.append(JoinSetSubmitted(join_set_id=join_set_id, promise_id=promise_id, **self._event()))
+        if recorded != join_set_id:
+            if recorded is not None or self.is_replaying:
+                asked = Operation(join_set_id, f"submit #{number_of(promise_id)} to the join set", "", "")
+                known = None if recorded is None else Operation(recorded, "submit it to the join set", "", "")
+                self._diverge(asked, known)
+            self.append(JoinSetSubmitted(join_set_id=join_set_id, promise_id=promise_id, **self._event()))
+        call, settled = self.open_calls.get(promise_id), self.settled.get(promise_id)
+        members.add(promise_id, promise, is_remote=call is not None and call.is_remote)
+        if settled is not None:
+            members.note_end(promise_id, settled.sequence)
 
-    def has_member(self, join_set_id: str, members: Mapping[str, object], came: Sequence[str]) -> bool:
-        """Whether `is_ready` would say so, found without a look at every member; False: it has to be asked."""
+    def has_member(self, members: Members) -> bool:
+        """Whether `is_ready` would say so, and do nothing else; False: it has to be asked."""
         if self.cancel_sequence is not None:
             return False
-        following = self.taken.get(join_set_id) or came
-        if not following or following[0] not in members or following[0] not in self.settled:
-            return False
-        waiting = self.journal.waiting if self.journal.status is BLOCKED else None
-        return waiting is None or len(waiting.waiting_on) != len(members)
+        recorded = self.taken.get(members.id)
+        if recorded:
+            return recorded[0] in members.left
+        return self.journal.status is not BLOCKED and members.first is not None
 
-    def take_member(self, join_set_id: str, members: Mapping[str, object], came: deque[str]) -> str | None:
-        """The member whose result is taken now: as recorded, else the earliest settled one, else None.
-
-        `came` are those that were found settled and not taken yet, in order; what is settled later comes after them.
-        """
-        recorded = self.taken.get(join_set_id)
+    def take_member(self, members: Members) -> Any:
+        """The member whose result is taken now: as recorded, else the earliest that has ended."""
+        join_set_id, recorded = members.id, self.taken.get(members.id)
         if recorded:
             taken = recorded.popleft()
             if not recorded:
                 del self.taken[join_set_id]
-            if taken not in members:
+            if taken not in members.left:
+                numbers = ", ".join(map(number_of, islice(members.left, NAMED_MOST)))
+                more = ", ..." if len(members.left) > NAMED_MOST else ""
                 self._diverge(
-                    Operation(join_set_id, f"take a result of {', '.join(map(number_of, members))}", "", ""),
+                    Operation(join_set_id, f"take a result of {numbers}{more}", "", ""),
                     Operation(join_set_id, f"take the result of #{number_of(taken)}", "", ""),
                 )
-            return taken
-        settled = self.settled
-        if not came:
-            found = (promise_id for promise_id in members if promise_id in settled)
-            came.extend(sorted(found, key=lambda promise_id: settled[promise_id].sequence))
-        if not came:
-            return None
-        winner = came.popleft()
-        result = settled[winner].value
-        self.append(JoinSetAwaited(join_set_id=join_set_id, promise_id=winner, result=result, **self._event()))
-        return winner
+        else:
+            assert members.first is not None
+            taken = members.first[1]
+            result = self.settled[taken].value
+            self.append(JoinSetAwaited(join_set_id=join_set_id, promise_id=taken, result=result, **self._event()))
+        promise = members.left.pop(taken)
+        if not members.left:
+            del self.join_sets[join_set_id]
+        return promise
 
     def note_watched(self, ids: Iterable[str]) -> None:
         """A combination or a join set waits for these."""
@@ -381,5 +391,8 @@ class Operations(Answers):
         return self.next < self.replay_until or (self.journal.status is BLOCKED and self.answered is None)
 
 
-def awaiting(kind: AwaitKind, waiting_on: Sequence[str]) -> Operation:
-    return Operation("", f"await {kind} of {', '.join('#' + number_of(pid) for pid in waiting_on)}", "", "")
+def awaiting(wait: ExecutionAwaiting | Waiting) -> Operation:
+    named = [f"#{number_of(promise_id)}" for promise_id in wait.waiting_on]
+    if wait.join_set_id is not None:
+        named.insert(0, f"the results left of join set #{number_of(wait.join_set_id)}")
+    return Operation("", f"await {wait.kind} of {', '.join(named)}", "", "")

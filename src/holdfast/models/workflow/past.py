@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from heapq import heapify, heappop
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import UNSET, Raw
@@ -28,8 +29,10 @@ from holdfast.core.journal.events import (
     SignalReceived,
 )
 from holdfast.core.journal.stamp import Stamp
+from holdfast.models.workflow.agenda import Agenda
 from holdfast.models.workflow.hidden_loop import Outside
 from holdfast.models.workflow.learning import FIRED, take_in
+from holdfast.models.workflow.members import Members
 from holdfast.models.workflow.open_call import OpenCall, Settled
 from holdfast.models.workflow.promise import Wait
 
@@ -58,7 +61,10 @@ class Past:
 
     # By name: delivered and not received, oldest first, with the sequence of the delivery.
     buffered: dict[str, deque[tuple[int, Raw]]] = NONE
-    submitted: dict[str, str] = NONE  # by promise: the join set that this run of the body put it into
+    submitted: dict[str, Members] = NONE  # by promise: the join set that this run of the body put it into
+    join_sets: dict[str, Members] = NONE  # by their ids: those with results that this run of the body has not taken
+    agenda: Agenda | None = None  # what is to begin of the body's inline calls; the lane knows of its own
+    alarms: list[tuple[int, str]] = NONE  # a heap: when open timers fire
     watched: set[str] = NONE  # calls that a combination or a join set waited for, perhaps among others
     published: dict[str, Raw] = NONE
     has_new_published = False
@@ -116,6 +122,8 @@ class Past:
         self.recorded = []
         self.timers, self.buffered, self.owners, self.taken = {}, {}, {}, {}
         take_in(self, segments)
+        self.alarms = [(fire_at, promise_id) for promise_id, fire_at in self.timers.items()]
+        heapify(self.alarms)
         self.journal_bytes = sum(map(len, segments))
         self.replay_until = self.journal.next_child
 
@@ -175,10 +183,9 @@ class Past:
                 self._receive(signal.signal_name, signal.promise_id)
 
     def fire_timers(self, now_us: int) -> None:
-        if not self.timers:
-            return
-        due = sorted((fire_at, promise_id) for promise_id, fire_at in self.timers.items() if fire_at <= now_us)
-        for _, promise_id in due:
+        alarms = self.alarms
+        while alarms and alarms[0][0] <= now_us:
+            _, promise_id = heappop(alarms)
             del self.timers[promise_id]
             self.settled[promise_id] = Settled(self.journal.length, FIRED)
             quick.fire(self.journal, self.stamp, promise_id)
@@ -192,6 +199,8 @@ class Past:
 
     def retrying(self, call: OpenCall, failure: Failure, retry_at_us: int) -> None:
         call.started, call.retry_at_us = False, retry_at_us
+        if self.agenda is not None and not call.is_remote:
+            self.agenda.note_retry(call)
         self.append(
             InvokeRetrying(
                 promise_id=call.promise_id,
@@ -207,6 +216,8 @@ class Past:
         promise_id = call.promise_id
         self.open_calls.pop(promise_id, None)
         self.settled[promise_id] = Settled(self.journal.length, result)
+        if self.submitted:
+            self.note_end(call)
         if call.value is not UNSET:
             self.fresh[promise_id] = call.value
         if type(result) is Ok:
@@ -214,6 +225,13 @@ class Past:
         else:
             self.append(InvokeCompleted(promise_id=promise_id, result=result, attempt=call.attempt, **self._event()))
         self.decided = True
+
+    def note_end(self, call: OpenCall) -> None:
+        """It is settled: its join set, if it is a member of one, has another result to give."""
+        members = self.submitted.get(call.promise_id)
+        if members is not None:
+            members.note_end(call.promise_id, self.settled[call.promise_id].sequence)
+            members.remote -= call.is_remote
 
     def request_cancel(self, reason: str) -> None:
         if self.cancel_sequence is None:

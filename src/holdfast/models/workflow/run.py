@@ -148,7 +148,7 @@ class Run(Lane):
                 steps = went
                 continue
             todo = self._startable()
-            lacking = self._lacking(todo)
+            lacking = self._lacking()
             if lacking is not None and self._in_flight:
                 todo = []  # what has begun ends first: given up, it would be repeated, or uncertain
             elif lacking is not None:
@@ -166,9 +166,8 @@ class Run(Lane):
                 return
             steps += 1
             wait = session.wait
-            transactions = [call for call in todo if isinstance(call.callee, Transaction)]
-            if transactions:
-                if not await self._transact(transactions[0], transactions[0].callee):
+            if todo and isinstance(todo[0].callee, Transaction):
+                if not await self._transact(todo[0], todo[0].callee):
                     return
                 continue
             alone = len(todo) == 1 and not self._in_flight and wait is not None
@@ -190,8 +189,12 @@ class Run(Lane):
         names = tuple(sorted({s.signal_name for s in wait.signals if s.promise_id not in session.settled}))
         unsettled = [promise_id for promise_id in wait.waiting_on if promise_id not in session.settled]
         remote = sum(1 for promise_id in unsettled if self._is_remote(promise_id))
+        if wait.join_set_id is not None:
+            remote += session.join_sets[wait.join_set_id].remote
         due = [session.timers[pid] for pid in unsettled if pid in session.timers]
-        due += [call.retry_at_us for call in session.open_calls.values() if call.retry_at_us is not None]
+        retry_us = None if session.agenda is None else session.agenda.next_retry_us(session.open_calls)
+        if retry_us is not None:
+            due.append(retry_us)
         if not names and not remote and not due:
             await self._strand(HoldfastError("the body waits for something that nothing can bring; this is a bug"))
             return

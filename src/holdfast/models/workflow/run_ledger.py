@@ -20,6 +20,7 @@ from holdfast.engine.runner import Engine
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.failures import cancelled, failure_of_text
 from holdfast.models.workflow.open_call import OpenCall
+from holdfast.models.workflow.promise import Wait
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.task import Task, TaskState
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, ConsumeSignals, Effect, SpawnExecutions
@@ -38,7 +39,7 @@ def is_uneventful(receipt: Receipt) -> bool:
     return receipt.status is _EXECUTING and receipt.at_us > 0 and not (receipt.has_inbox or receipt.cancel_requested)
 
 
-def _is_unrepeatable(call: OpenCall) -> bool:
+def is_unrepeatable(call: OpenCall) -> bool:
     return isinstance(call.callee, Task) and call.callee.effects == "at_most_once"
 
 
@@ -62,6 +63,11 @@ class RunLedger:
     _seen: set[int] = NONE  # every inbox row that this claim has taken in
     _finished: list[asyncio.Task[Any]] = NONE  # inline calls that have ended, in that order
     _told_to_end: set[str] = NONE  # those that were cancelled
+    _once_in_flight = 0  # how many of those in flight may not be repeated
+    _alarms_of: Wait | None = None  # the wait of which these are the timers, and
+    _alarms: list[tuple[int, str]] = NONE  # when they fire, the first last
+    _step_of: Wait | None = None  # the wait of which so many of the first
+    _step_at = 0  # have ended
     _has_new_beats = False
     _stirring: asyncio.Future[None] | None = None  # what waits for something to come into the inbox
     _extra_effects: list[Effect] = NONE
@@ -97,7 +103,7 @@ class RunLedger:
         try:
             if self._is_over:
                 return False
-            if self._in_flight and status is _EXECUTING and any(map(_is_unrepeatable, self._in_flight.values())):
+            if self._once_in_flight and status is _EXECUTING:
                 progress = False  # a pause waits for its end: given up here, it would be uncertain
             receipt = await self._engine.commit(self._claim, *self._effects(status, progress, columns))
             if progress:
@@ -271,7 +277,7 @@ class RunLedger:
 
     async def _stop_calls(self) -> None:
         """Nothing that runs inline outlives its run."""
-        tasks, self._in_flight = list(self._in_flight), NONE
+        tasks, self._in_flight, self._once_in_flight = list(self._in_flight), NONE, 0
         for task in tasks:
             task.cancel()
         if tasks:
@@ -281,7 +287,11 @@ class RunLedger:
         """What a person sees the run at: the call it waits for. None if that is as it was."""
         session, step = self._session, None
         wait, calls = session.wait, session.open_calls
-        if wait is not None:
+        if wait is not None and wait.join_set_id is not None:
+            members = session.join_sets.get(wait.join_set_id)
+            first = None if members is None else members.first_open(calls)
+            step = None if first is None else calls[first].function_name
+        elif wait is not None:
             waited = wait.waiting_on[0]
             if (call := calls.get(waited)) is not None:
                 step = call.function_name
@@ -290,7 +300,11 @@ class RunLedger:
             elif waited in session.timers:
                 step = "sleep"
             else:  # it has ended: there may be others, or the body does not know yet
-                step = next((calls[other].function_name for other in wait.waiting_on if other in calls), None)
+                ids, at = wait.waiting_on, self._step_at if self._step_of is wait else 0
+                while at < len(ids) and ids[at] not in calls:
+                    at += 1
+                self._step_of, self._step_at = wait, at
+                step = calls[ids[at]].function_name if at < len(ids) else None
         if session.is_fork:  # until its first commit, with which what is open in its past is spawned
             session.is_fork, step = False, step or ""
         if step is None or step == self._step_shown:

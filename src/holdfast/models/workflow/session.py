@@ -47,8 +47,11 @@ class Session(Operations):
         wait = self.wait
         if wait is None or self.awaits_cancel():
             return True
-        ids = wait.waiting_on
-        return ids[0] in self.settled if len(ids) == 1 else self._settled_before(wait.kind, ids, None)
+        if wait.kind == "Single":
+            return wait.waiting_on[0] in self.settled
+        if self.journal.status is BLOCKED:
+            return self.journal.is_wait_satisfied
+        return self._settled_before(wait.kind, wait.waiting_on, None, wait.join_set_id)
 
     # ------------------------------------------------------------------ driving the body
 
@@ -174,7 +177,7 @@ class Session(Operations):
         waiting = self.wait
         if waiting is None or not self.awaits_cancel():
             return False
-        return not self._settled_before(waiting.kind, waiting.waiting_on, self.cancel_sequence)
+        return not self._settled_before(waiting.kind, waiting.waiting_on, self.cancel_sequence, waiting.join_set_id)
 
     def _block(self, wait: Wait) -> None:
         journal = self.journal
@@ -185,16 +188,14 @@ class Session(Operations):
             if wait.signals:
                 self.receive_wanted()
         elif journal.status is BLOCKED:
-            open_wait = journal.waiting
-            assert open_wait is not None
-            if (open_wait.kind, open_wait.waiting_on) != (wait.kind, wait.waiting_on):
+            if not self.is_blocked_on(wait.kind, wait.waiting_on, wait.join_set_id):
                 self._stop_short(wait)
         else:  # B2: while Cancelling, clean-up may suspend, but no Awaiting and no Resumed is recorded
             self.receive_wanted()
 
     def _stop_short(self, wait: Wait) -> None:
         try:
-            self._diverge(awaiting(wait.kind, wait.waiting_on), self._skipped())
+            self._diverge(awaiting(wait), self._skipped())
         except Diverged:
             assert self.divergence is not None
             raise self.divergence from None

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.core.identity import PromiseId
-from holdfast.core.journal.events import Event, InvokeScheduled
+from holdfast.core.journal.events import Event, ExecutionAwaiting, InvokeScheduled
 from holdfast.core.status import Status
 from holdfast.store.values import SIGNAL, ExecutionFilter, ExecutionView
 from holdfast.views import finding, reading, shapes
@@ -77,7 +77,7 @@ async def execution(page: Page) -> Response:
         rows_a_page=ROWS_A_PAGE,
         is_to_scale=is_to_scale,
         query=_queries(page),
-        events=[_event_line(event) for event in events[event_from : event_from + EVENTS_A_PAGE]],
+        events=[event_line(event) for event in events[event_from : event_from + EVENTS_A_PAGE]],
         event_from=event_from,
         is_journal_open="events" in page.request.query_params,
         events_a_page=EVENTS_A_PAGE,
@@ -176,23 +176,33 @@ def _possible(view: ExecutionView) -> dict[str, bool]:
     }
 
 
-def _event_line(event: Event) -> EventLine:
+def event_line(event: Event) -> EventLine:
     kind = type(event).__name__
     parts = []
     for field in ("function_name", "signal_name", "duration", "attempt", "failed_attempt", "reason"):
         value = getattr(event, field, None)
         if value is not None:
             parts.append(f"{field.replace('_', ' ')} {value}" if "attempt" in field else str(value))
-    number = getattr(event, "promise_id", None) or getattr(event, "join_set_id", None)
-    if number:
-        parts.insert(0, f"#{number.rpartition('.')[2]}")
-    waiting = getattr(event, "waiting_on", None)
-    if waiting:
-        parts.append("on " + ", ".join("#" + one.rpartition(".")[2] for one in waiting[:8]))
+    if isinstance(event, ExecutionAwaiting):
+        parts.append(_waits(event))
+    elif number := getattr(event, "promise_id", None) or getattr(event, "join_set_id", None):
+        parts.insert(0, _number(number))
     error = getattr(event, "error", None)
     if error is not None:
         parts.append(f"{error.type}: {error.message}")
     return EventLine(event, kind, " · ".join(parts))
+
+
+def _waits(event: ExecutionAwaiting) -> str:
+    named = ", ".join(map(_number, event.waiting_on[:8]))
+    if event.join_set_id is None:
+        return f"on {named}"
+    left = f"on any of the results left of join set {_number(event.join_set_id)}"
+    return f"{left}, or {named}" if named else left
+
+
+def _number(promise_id: str) -> str:
+    return f"#{promise_id.rpartition('.')[2]}"
 
 
 def _queries(page: Page) -> dict[str, str]:
