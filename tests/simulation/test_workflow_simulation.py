@@ -14,11 +14,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
+
 from holdfast import Handle, PromiseId, Status
 from holdfast.core import crashpoints
 from holdfast.core.journal import decode_segment, validate_segments
 from holdfast.core.journal.events import Event, ExecutionCompleted, InvokeCompleted, Ok, SignalDelivered
 from holdfast.core.journal.local_ids import whole
+from holdfast.models.workflow import members
 from holdfast.store.base import Store
 from holdfast.store.values import Delivery, ExecutionView
 from holdfast.testing.audit import all_views, audit
@@ -201,7 +204,10 @@ async def play(stores: Stores, seed: int) -> dict[str, list[str]]:
     rig = Rig(stores, store=cast(Store, Borrowed(stores.store)))
     life = Life(rig, random.Random(seed))
     try:
-        await life.live(STEPS)
+        with pytest.MonkeyPatch.context() as patched:
+            if seed % 2:  # every wait for a join set names the set, as those of wide ones do
+                patched.setattr(members, "NAMED_MOST", 0)
+            await life.live(STEPS)
         return await life.check()
     except BaseException as error:
         error.add_note(f"seed {seed}: " + ", ".join(life.story))
