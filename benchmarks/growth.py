@@ -28,7 +28,7 @@ STORES = ("postgres", "sqlite")
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
-    parser.add_argument("--dimensions", help="some of finished,processes,history,payload; all if left out")
+    parser.add_argument("--dimensions", help="some of finished,processes,history,width,payload; all if left out")
     parser.add_argument("--measures", help="some of what is measured in them, as w2,w5; all if left out")
     parser.add_argument("--stores", help="postgres, sqlite, or both if left out")
     parser.add_argument("--rounds", type=int, default=None, help="3, or 1 with --quick")

@@ -1,4 +1,4 @@
-"""What grows, through which sizes, and what is measured meanwhile: the four plots as data."""
+"""What grows, through which sizes, and what is measured meanwhile: the five plots as data."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _payload_count(payload_bytes: int, quick: bool) -> int:
 
 
 def dimensions(quick: bool, most_finished: int | None = None) -> dict[str, Dimension]:
-    """The four plots, with the sizes of a quick look or of a measurement."""
+    """The five plots, with the sizes of a quick look or of a measurement."""
     finished = [size for size in FINISHED if most_finished is None or size <= most_finished]
     drained = 40 if quick else 5_000
     full = [make(quick) for make in WORKLOADS_ON_A_FULL_LEDGER]
@@ -92,6 +92,13 @@ def dimensions(quick: bool, most_finished: int | None = None) -> dict[str, Dimen
                 "signal": Measure("a signal to a workflow in memory", work.signal_to_history),
                 "replay": Measure("a signal to one that must be replayed", work.replay_of_history, flat=False),
             },
+        ),
+        "width": Dimension(
+            "Cost with the width of a join set",
+            "members of one join set",
+            (10, 100, 1_000, 10_000),
+            (10, 50),
+            {"result": Measure("a result that comes alone", work.result_of_set)},
         ),
         "payload": Dimension(
             "Cost with the size of a payload",

@@ -25,6 +25,7 @@ PINGS = 20
 STEPS_AFTER = 50
 PARKED = "parked"
 began_at: dict[int, float] = {}  # when each step of the last workflow began
+turns: dict[int, asyncio.Event] = {}  # lets a member of a join set end
 app = App("growth", os.environ.get("HOLDFAST_DATABASE") or "holdfast.db")
 Cost = Callable[[str, int], Awaitable[float]]
 
@@ -53,6 +54,23 @@ async def steps_then_pings(ctx: Context, count: int, pings: int) -> list[float]:
     for number in range(count):
         await work(number)
     return [await elapsed(await ctx.signal("ping", float)) for _ in range(pings)]
+
+
+@app.task
+async def in_turn(number: int) -> int:
+    await turns[number].wait()
+    return number
+
+
+@app.workflow
+async def take_in_turn(ctx: Context, width: int) -> int:
+    """Each member ends once the result of the one before it was taken."""
+    async with ctx.join_set() as calls:
+        for number in range(width):
+            calls.submit(in_turn, number)
+        async for done in calls:
+            turns[done.result() + 1].set()
+    return width
 
 
 @app.task
@@ -181,6 +199,20 @@ async def signal_to_history(url: str, events: int) -> float:
                 await handle.signal("ping", time.monotonic())
                 await asyncio.sleep(0.02)
             return float(statistics.median(await handle.result()))
+
+    return await _on(url, cost)
+
+
+async def result_of_set(url: str, width: int) -> float:
+    """A result of a join set of so many calls, none of which ends beside another."""
+
+    async def cost() -> float:
+        turns.clear()
+        turns.update((number, asyncio.Event()) for number in range(width + 1))
+        turns[0].set()
+        began = time.perf_counter()
+        await app.run(take_in_turn, width)
+        return (time.perf_counter() - began) / width
 
     return await _on(url, cost)
 

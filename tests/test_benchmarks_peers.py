@@ -17,6 +17,7 @@ from benchmarks.growth_plan import dimensions
 from benchmarks.growth_summary import charts
 from benchmarks.growth_summary import summarise as summarise_growth
 from benchmarks.growth_summary import table as growth_table
+from benchmarks.growth_work import result_of_set
 from benchmarks.peers.__main__ import main as peers_main
 from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, PEERS, POSTGRES, SQLITE, WORKLOADS, Figure
 from benchmarks.peers.environments import Environment, prepare, reason
@@ -305,8 +306,14 @@ def test_growth_covers_the_sizes_that_were_promised() -> None:
     assert list(known["finished"].sizes) == [10_000, 1_000_000, 5_000_000]
     assert list(known["processes"].sizes) == [1, 2, 4]
     assert list(known["history"].sizes) == [10, 1_000, 10_000]
+    assert list(known["width"].sizes) == [10, 100, 1_000, 10_000]
     assert list(known["payload"].sizes) == [100, 10_000, 500_000]
     assert list(dimensions(quick=False, most_finished=1_000_000)["finished"].sizes) == [10_000, 1_000_000]
+
+
+async def test_the_cost_of_a_result_is_found_on_a_ledger_of_its_own(tmp_path: Path) -> None:
+    for width in dimensions(quick=True)["width"].quick_sizes:
+        assert await result_of_set(f"sqlite:///{tmp_path}/{width}.db", width) > 0
 
 
 def test_growth_can_be_narrowed_to_some_measures() -> None:
