@@ -299,7 +299,8 @@ def step(
         return None
     if next_id != f".{number}" or waiting.kind != "Single" or waiting.signals or waiting.join_set_id is not None:
         return None
-    if journal.flags[call.number] != CALL:
+    ended = call.number
+    if journal.flags[ended] != CALL:
         return None
     begin, now = "", stamp.text
     if call.attempt:
@@ -314,8 +315,8 @@ def step(
     second, third, fourth, fifth = (
         _NUMBERS[length + 1 : length + 5] if is_short else map(str, range(length + 1, length + 5))
     )
-    journal.words[call.number] = hash(value)
-    journal.flags[call.number] = ENDED
+    journal.words[ended] = hash(value)
+    journal.flags[ended] = ENDED
     journal.flags.append(CALL)
     journal.words.append(0)
     del journal.calls[promise_id]

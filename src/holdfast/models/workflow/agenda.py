@@ -17,11 +17,12 @@ from holdfast.models.workflow.transaction import Transaction
 class Agenda:
     """Of one session."""
 
-    __slots__ = ("_calls", "_retries", "_seen", "_transactions", "unchecked")
+    __slots__ = ("_calls", "_is_mixed", "_retries", "_seen", "_transactions", "unchecked")
 
     def __init__(self) -> None:
         self._seen = 0  # operations of the body with a lower number were looked at
         self._calls: dict[str, OpenCall] = {}
+        self._is_mixed = False  # they are not in the order in which the body made them
         self._transactions: list[int] = []  # a heap of numbers: one begins at a time, and before all else
         self._retries: list[tuple[int, str]] = []  # a heap: when the next attempt of a call is due
         self.unchecked: deque[OpenCall] = deque()  # whether this worker has the resources that they need
@@ -34,19 +35,24 @@ class Agenda:
         self._look(open_calls, end)
         while (due_us := self.next_retry_us(open_calls)) is not None and due_us <= now_us:
             self._enter(open_calls[heappop(self._retries)[1]])
+            self._is_mixed = True
         while self._transactions:
-            promise_id = f".{self._transactions[0]}"
-            if _is_startable(open_calls.get(promise_id), now_us):
-                return [open_calls[promise_id]]
+            call = open_calls.get(f".{self._transactions[0]}")
+            if call is not None and (call.retry_at_us is None or call.retry_at_us <= now_us):
+                return [call]
             heappop(self._transactions)
         if not self._calls:
             return []
         self._calls = {
             promise_id: call
             for promise_id, call in self._calls.items()
-            if open_calls.get(promise_id) is call and _is_startable(call, now_us)
+            if open_calls.get(promise_id) is call and (call.retry_at_us is None or call.retry_at_us <= now_us)
         }
-        return sorted(self._calls.values(), key=_number)
+        if not self._is_mixed:
+            return [*self._calls.values()]
+        self._calls = {call.promise_id: call for call in sorted(self._calls.values(), key=_number)}
+        self._is_mixed = False
+        return [*self._calls.values()]
 
     def began(self, call: OpenCall) -> None:
         """It is at work beside the body."""
@@ -70,7 +76,7 @@ class Agenda:
     def _look(self, open_calls: Mapping[str, OpenCall], end: int) -> None:
         """At what the body has made since, or at all that is open where that is less."""
         seen, self._seen = self._seen, end
-        if end - seen < len(open_calls):
+        if end - seen <= 2 * len(open_calls):
             new = [call for number in range(seen, end) if (call := open_calls.get(f".{number}")) is not None]
         else:
             new = [call for call in open_calls.values() if seen <= _number(call) < end]
@@ -94,7 +100,3 @@ class Agenda:
 
 def _number(call: OpenCall) -> int:
     return int(call.promise_id[1:])
-
-
-def _is_startable(call: OpenCall | None, now_us: int) -> bool:
-    return call is not None and (call.retry_at_us is None or call.retry_at_us <= now_us)

@@ -177,7 +177,8 @@ class InlineCalls(RunLedger):
 
     def _on_end(self, task: asyncio.Task[Any]) -> None:
         self._finished.append(task)
-        self._stir()
+        if self._stirring is not None:
+            self._stir()
 
     def _next_due_seconds(self) -> float | None:
         session = self._session
