@@ -35,6 +35,9 @@ ROUNDS = 60
 SLEEPS = Program([Op("sleep", 2), Op("any", 0, [Op("flaky", 3), Op("sleep", 1)]), Op("sleep", 3), Op("remote", 1)])
 # Calls that were cancelled before they began, and are awaited; and one that a cancel finds between two attempts.
 LATE = Program([Op("late", 0, [Op("inline", 1), Op("remote", 1)])])
+# The cancel of the run is heard of with the end of a child that it ends, and a signal came behind that.
+CHILD = Op("child", 0, [Op("all", 0, [Op("inline", 0)])])
+CAME_TOO = Program([Op("drop", 1, [Op("inline", 0), Op("inline", 0), CHILD]), Op("signal", 0)])
 REST = Program([Op("any", 0, [Op("flaky", 3), Op("sleep", 3)])], [Op("rest")])
 # From how many members left on a wait names the join set: then programs as small as these have such waits.
 WIDTHS = st.sampled_from([members.NAMED_MOST, 2, 0])
@@ -138,6 +141,7 @@ def test_every_way_of_going_on_writes_the_same_journal(
         @example(program=SLEEPS, cancel_at=None, named_most=members.NAMED_MOST)
         @example(program=LATE, cancel_at=None, named_most=0)
         @example(program=REST, cancel_at=0, named_most=0)
+        @example(program=CAME_TOO, cancel_at=0, named_most=members.NAMED_MOST)
         @given(program=programs(), cancel_at=st.none() | st.integers(0, 4), named_most=WIDTHS)
         def compare(program: Program, cancel_at: int | None, named_most: int) -> None:
             with pytest.MonkeyPatch.context() as patched:

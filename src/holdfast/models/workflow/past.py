@@ -172,6 +172,8 @@ class Past:
         wait = self.journal.waiting if self.journal.status is BLOCKED else self.wait
         if wait is None or not wait.signals:
             return
+        if self.cancel_sequence is not None and not self.cancel_raised:
+            return  # the wait ends by the cancel: a session that is not warm does not even know of it
         if wait.kind == "Any":
             if not any(promise_id in self.settled for promise_id in wait.waiting_on):
                 came = [signal for signal in wait.signals if self.buffered.get(signal.signal_name)]
