@@ -124,6 +124,42 @@ async def test_a_call_that_kills_its_worker_is_counted_though_signals_come_each_
     assert "attempt 3 of" in await rig.result(handle)
 
 
+async def test_a_call_that_kills_its_worker_is_counted_though_a_transaction_goes_first_each_time(
+    rig: Rig, backend: str
+) -> None:
+    """That is progress, with which the claim is like any other: but not for what was open when it was taken over."""
+    deadly = Deadly(rig)
+
+    def save_here(db: Any, number: int) -> int:
+        return number
+
+    async def save_there(db: Any, number: int) -> int:
+        return number
+
+    chosen: Any = save_here if backend == "sqlite" else save_there
+    save: Any = rig.app.transaction(name="save")(chosen)
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        async with ctx.join_set() as jobs:
+            jobs.submit(deadly.call())
+            for _ in range(5):
+                await save(await ctx.signal("note", int))
+            try:
+                (await jobs.next()).result()
+            except Exception as error:
+                return str(error)
+        return "survived"
+
+    handle = await work.start()
+    for number in range(4):
+        await handle.signal("note", number)
+        await deadly.kills()
+    assert deadly.attempts == [1, 1, 2, 3]
+    await handle.signal("note", 4)
+    assert "attempt 3 of" in await rig.result(handle)
+
+
 async def test_a_run_that_kills_every_worker_after_its_progress_is_stranded(rig: Rig) -> None:
     """Its call may be repeated for ever; the run has its limit, which progress sets back."""
     deadly = Deadly(rig, RetryPolicy(max_attempts=None))

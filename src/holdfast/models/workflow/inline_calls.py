@@ -214,7 +214,8 @@ class InlineCalls(RunLedger):
                 continue
             session.started(call)
             # B15: an attempt that may kill its worker, or may not be repeated, is recorded before it begins.
-            must_count = must_count or was_taken_over or task.effects == "at_most_once"
+            is_suspect = was_taken_over or call.promise_id in self._suspects
+            must_count = must_count or is_suspect or task.effects == "at_most_once"
         return await self._commit(progress=session.decided) if must_count or session.decided else True
 
     def _lost_attempt(self, call: OpenCall, task: Task[..., Any]) -> bool:

@@ -49,7 +49,7 @@ class Lane(InlineCalls):
         call = calls.get(wait.waiting_on[0])
         if call is None or call.is_remote or call.arguments is None or not call.callee.is_plain:  # type: ignore[union-attr]
             return None
-        is_first = not (call.attempt or self._claim.attempt or self._in_flight)
+        is_first = not (call.attempt or self._claim.attempt or self._in_flight or call.promise_id in self._suspects)
         return call if is_first and session.cancel_sequence is None else None
 
     async def _go_on_in_lane(self, call: OpenCall, steps: int, since: float) -> int | None:

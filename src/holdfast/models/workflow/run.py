@@ -81,6 +81,8 @@ class Run(Lane):
         """Take in what came since the session was left, or since the run was started."""
         claim, session = self._claim, self._session
         self._set_time(claim.picked_at_us)
+        if claim.attempt and session.open_calls:
+            self._suspects = set(session.open_calls)
         if claim.beats:
             self._beats = msgspec.json.decode(claim.beats, type=dict[str, Raw])
         is_new = not session.journal.length

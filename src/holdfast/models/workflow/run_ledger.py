@@ -68,6 +68,7 @@ class RunLedger:
     _alarms: list[tuple[int, str]] = NONE  # when they fire, the first last
     _step_of: Wait | None = None  # the wait of which so many of the first
     _step_at = 0  # have ended
+    _suspects: set[str] = NONE  # calls that were open when the run was taken over: any may have killed its worker
     _has_new_beats = False
     _stirring: asyncio.Future[None] | None = None  # what waits for something to come into the inbox
     _extra_effects: list[Effect] = NONE
