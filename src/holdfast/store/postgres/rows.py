@@ -26,7 +26,7 @@ Row: TypeAlias = asyncpg.Record
 
 
 def claims_of(rows: Sequence[Row]) -> list[ExecutionClaim]:
-    """Rows of `pick_1` or `reclaim_1`, put in the order of a pick; all of one call were leased at one moment."""
+    """Rows of `pick_2` or `reclaim_1`, put in the order of a pick; all of one call were leased at one moment."""
     picked_at_us = to_us(rows[0]["picked_at"]) if rows else 0
     return [claim_of(row, picked_at_us) for row in sorted(rows, key=itemgetter("priority", "eligible_at", "id"))]
 

@@ -3,7 +3,7 @@
 -- just started waits for its first pick much less where there are few. And one that is idle plans them in advance: a pick
 -- of no rows goes through all of them, for whichever worker, and finds nothing.
 
-create or replace function {schema}.pick_1(
+create or replace function {schema}.pick_2(
   p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int
 ) returns table (
   {include claim_columns}
