@@ -31,9 +31,14 @@ class ActiveClaims:
         """How many are of this queue."""
         return sum(claim.queue == queue for claim in self._claims.values())
 
-    def add(self, claim: ExecutionClaim, task: asyncio.Task[None]) -> None:
+    def add(self, claim: ExecutionClaim, task: asyncio.Task[None], *, is_answered: bool = False) -> None:
+        """`is_answered`: an earlier claim of the row has a commit under way, whose answer tells it what became of it.
+
+        As a rule that commit released the row, and a pick was answered sooner.
+        """
         key, row = id(claim), claim.row
-        if row in self.living and (lost := self._tasks.get(id(self.living[row]))) is not None:
+        earlier = None if is_answered else self.living.get(row)
+        if earlier is not None and (lost := self._tasks.get(id(earlier))) is not None:
             lost.cancel()  # its lease was lost; whatever it still commits is fenced
         self.living[row] = self._claims[key] = claim
         self._tasks[key] = task

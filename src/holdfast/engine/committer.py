@@ -114,6 +114,10 @@ class Committer:
             self._waiting.append(sent)
             self._arm()
 
+    def is_under_way(self, row: int) -> bool:
+        """Whether a commit of this row was sent, and its answer has not come."""
+        return row in self._rows
+
     async def idle(self) -> None:
         """Wait until nothing is waiting or under way."""
         while self._waiting or self._flushing:

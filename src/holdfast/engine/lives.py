@@ -58,11 +58,17 @@ class Lives:
         self._loop = asyncio.get_running_loop()
 
     def begin(
-        self, claim: ExecutionClaim, work: Coroutine[Any, Any, None], context: contextvars.Context | None = None
+        self,
+        claim: ExecutionClaim,
+        work: Coroutine[Any, Any, None],
+        context: contextvars.Context | None = None,
+        *,
+        is_answered: bool = False,
     ) -> None:
+        """`is_answered` as `ActiveClaims.add` takes it."""
         # A name that is given need not be made up, and says more.
         task = self._loop.create_task(work, name=claim.name, context=context)
-        self._active.add(claim, task)
+        self._active.add(claim, task, is_answered=is_answered)
         task.add_done_callback(partial(self._ended, claim))
 
     def conclude(self, claim: ExecutionClaim) -> LastCommit:

@@ -420,7 +420,8 @@ class Worker:
         if self._observer is not None:
             context = contextvars.copy_context()
             context.run(self._observer.enter, claim)
-        self._lives.begin(claim, runner.run(claim, self), context)
+        is_answered = self._committer.is_under_way(claim.row)
+        self._lives.begin(claim, runner.run(claim, self), context, is_answered=is_answered)
 
     def _released(self, claim: ExecutionClaim, advance: AdvanceExecution, receipt: Receipt) -> None:
         status = receipt.status

@@ -18,7 +18,7 @@ from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.warm import WarmSessions
 from holdfast.store.effects import AdvanceExecution
 from holdfast.store.values import CHILD, SIGNAL, ExecutionClaim, Picked, Receipt, Signal
-from holdfast.testing.faults import FaultyStore, lose_reply
+from holdfast.testing.faults import FaultyStore, Held, lose_reply
 from tests.models.workflow.kit import Gate, Rig
 
 
@@ -82,6 +82,36 @@ async def test_a_run_that_is_picked_again_before_it_hears_of_its_park_stays_in_m
     await handle.signal("go", 7)
     assert await rig.result(handle) == 7
     assert len(begun) == 1
+
+
+async def test_a_run_that_is_picked_before_its_park_is_answered_stays_in_memory(rig: Rig) -> None:
+    """A store beside the loop, or in a thread, may answer the pick first."""
+    store = FaultyStore(await rig.stores.another())
+    late = Rig(rig.stores, store=store.as_store)
+    begun: list[int] = []
+
+    @late.app.workflow
+    async def work(ctx: Context) -> int:
+        begun.append(1)
+        return await ctx.signal("go", int) + await ctx.signal("go", int)
+
+    handle = await work.start()
+    await late.run()
+    await handle.signal("go", 1)
+    parked = Held()
+    store.plan("flush", parked)
+    worker = await late.worker()
+    working = late.working(worker)
+    await parked.carried_out.wait()
+    await handle.signal("go", 2)
+    await worker._picker.run_once()
+    for _ in range(5):  # turns of the loop, in which it would begin anew
+        await asyncio.sleep(0)
+    parked.give()
+    await working
+    assert await late.result(handle) == 3
+    assert (len(begun), store.calls["journal"]) == (1, 0)
+    await late.close()
 
 
 def test_a_session_that_was_left_late_is_not_counted_twice() -> None:

@@ -51,6 +51,8 @@ class Run(Lane):
         try:
             self._losses = engine.store.losses
             mark = claim.revision, self._losses
+            if (earlier := self._runner.leaving.get(claim.promise)) is not None:
+                await earlier._come()  # a pick may be answered before the commit that made it possible
             warm = self._runner.warm.take(claim.promise, mark) if claim.journal_length else None
             if warm is not None:
                 self._session = warm

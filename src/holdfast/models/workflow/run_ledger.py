@@ -101,6 +101,9 @@ class RunLedger:
         if self._is_committing:
             await self._come()
         self._is_committing = True
+        is_leaving = status is not _EXECUTING
+        if is_leaving:
+            self._runner.leaving[self._claim.promise] = self  # type: ignore[assignment]  # a Run
         try:
             if self._is_over:
                 return False
@@ -115,6 +118,8 @@ class RunLedger:
             return await self._after(receipt)
         finally:
             self._is_committing = False
+            if is_leaving and self._runner.leaving.get(self._claim.promise) is self:
+                del self._runner.leaving[self._claim.promise]
             if self._turns:
                 self._pass_on()
 

@@ -31,6 +31,7 @@ class WorkflowRunner:
     ) -> None:
         self._registry = registry
         self.warm = WarmSessions(warm_most, warm_bytes)
+        self.leaving: dict[bytes, Run] = {}  # by promise: runs whose commit that releases the row is not answered yet
         self.background: set[asyncio.Task[Any]] = set()
         self._beating: set[InlineCalls] = set()
 
