@@ -129,8 +129,8 @@ async def test_a_thread_that_cannot_be_stopped_records_nothing_and_is_named(
 async def test_a_worker_starts_and_stops_while_user_code_hangs_in_all_threads_of_asyncio(rig: Rig) -> None:
     """`asyncio.to_thread` has a few, which tasks may have taken for good."""
     Slow(rig)
-    loop, release = asyncio.get_running_loop(), threading.Event()
-    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop, release, few = asyncio.get_running_loop(), threading.Event(), ThreadPoolExecutor(1)
+    loop.set_default_executor(few)
     hanging = loop.run_in_executor(None, release.wait)
     try:
         async with asyncio.timeout(10):
@@ -140,6 +140,8 @@ async def test_a_worker_starts_and_stops_while_user_code_hangs_in_all_threads_of
     finally:
         release.set()
         await hanging
+        few.shutdown()
+        loop.set_default_executor(ThreadPoolExecutor())  # the loop is that of the tests to come, too
 
 
 async def test_a_stopped_worker_is_gone_from_the_ledger(rig: Rig) -> None:
