@@ -103,7 +103,7 @@ class RunLedger:
         self._is_committing = True
         is_leaving = status is not _EXECUTING
         if is_leaving:
-            self._runner.leaving[self._claim.promise] = self  # type: ignore[assignment]  # a Run
+            self._runner.leaving[self._claim.promise] = self
         try:
             if self._is_over:
                 return False

@@ -13,6 +13,7 @@ from holdfast.models.workflow.definition import KIND, FunctionRegistry
 from holdfast.models.workflow.hidden_loop import Outside, look_outside
 from holdfast.models.workflow.inline_calls import InlineCalls
 from holdfast.models.workflow.run import Run
+from holdfast.models.workflow.run_ledger import RunLedger
 from holdfast.models.workflow.warm import WarmSessions
 from holdfast.store.values import ExecutionClaim
 
@@ -31,7 +32,7 @@ class WorkflowRunner:
     ) -> None:
         self._registry = registry
         self.warm = WarmSessions(warm_most, warm_bytes)
-        self.leaving: dict[bytes, Run] = {}  # by promise: runs whose commit that releases the row is not answered yet
+        self.leaving: dict[bytes, RunLedger] = {}  # by promise: whose park, or the like, is not answered yet
         self.background: set[asyncio.Task[Any]] = set()
         self._beating: set[InlineCalls] = set()
 
