@@ -44,6 +44,16 @@ class Deadly:
         await self._rig.kill(worker, working)
 
 
+async def _is_found_out(rig: Rig, deadly: Deadly, handle: Handle[str]) -> None:
+    """Though before each attempt there is progress, with a signal that came."""
+    for number in range(4):
+        await handle.signal("note", number)
+        await deadly.kills()
+    assert deadly.attempts == [1, 1, 2, 3]
+    await handle.signal("note", 4)
+    assert "attempt 3 of" in await rig.result(handle)
+
+
 async def _segments(rig: Rig, handle: Handle[Any]) -> int:
     return len(await rig.stores.store.journal(handle.id.to_bytes()))
 
@@ -115,13 +125,7 @@ async def test_a_call_that_kills_its_worker_is_counted_though_signals_come_each_
             return str(error)
         return "survived"
 
-    handle = await work.start()
-    for number in range(4):
-        await handle.signal("note", number)
-        await deadly.kills()
-    assert deadly.attempts == [1, 1, 2, 3]
-    await handle.signal("note", 4)
-    assert "attempt 3 of" in await rig.result(handle)
+    await _is_found_out(rig, deadly, await work.start())
 
 
 async def test_a_call_that_kills_its_worker_is_counted_though_a_transaction_goes_first_each_time(
@@ -151,13 +155,7 @@ async def test_a_call_that_kills_its_worker_is_counted_though_a_transaction_goes
                 return str(error)
         return "survived"
 
-    handle = await work.start()
-    for number in range(4):
-        await handle.signal("note", number)
-        await deadly.kills()
-    assert deadly.attempts == [1, 1, 2, 3]
-    await handle.signal("note", 4)
-    assert "attempt 3 of" in await rig.result(handle)
+    await _is_found_out(rig, deadly, await work.start())
 
 
 async def test_a_run_that_kills_every_worker_after_its_progress_is_stranded(rig: Rig) -> None:

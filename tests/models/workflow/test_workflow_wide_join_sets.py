@@ -614,6 +614,27 @@ async def _deadline(ctx: Context, jobs: Any, call: Any) -> Any:
     return (await jobs.next(timeout=5)).result()
 
 
+async def _next(ctx: Context, jobs: Any, call: Any) -> Any:
+    return (await jobs.next()).result()
+
+
+def declare(app: App, body: Change) -> Any:
+    """A workflow that has a wide join set, and then does this."""
+
+    @app.task(name="call", queue="far")
+    async def call(number: int) -> int:
+        return number
+
+    @app.workflow(name="work")
+    async def work(ctx: Context) -> Any:
+        async with ctx.join_set(cancel_rest=True) as jobs:
+            for number in range(WIDE):
+                jobs.submit(call, number)
+            return await body(ctx, jobs, call)
+
+    return work
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -623,24 +644,7 @@ async def _deadline(ctx: Context, jobs: Any, call: Any) -> Any:
     ],
 )
 async def test_code_that_waits_for_something_else_is_stranded(rig: Rig, change: Change, told: str) -> None:
-    async def before(ctx: Context, jobs: Any, call: Any) -> Any:
-        return (await jobs.next()).result()
-
-    def declare(app: App, body: Change) -> Any:
-        @app.task(name="call", queue="far")
-        async def call(number: int) -> int:
-            return number
-
-        @app.workflow(name="work")
-        async def work(ctx: Context) -> Any:
-            async with ctx.join_set(cancel_rest=True) as jobs:
-                for number in range(WIDE):
-                    jobs.submit(call, number)
-                return await body(ctx, jobs, call)
-
-        return work
-
-    handle = await declare(rig.app, before).start()
+    handle = await declare(rig.app, _next).start()
     caller = await rig.make_worker(queues=["default"])
     await caller.run_until_idle()
     await (await rig.make_worker(queues=["far"], concurrency=1)).run_once()
@@ -651,25 +655,14 @@ async def test_code_that_waits_for_something_else_is_stranded(rig: Rig, change: 
 
 
 async def test_a_wait_for_a_wide_join_set_where_the_journal_has_another_is_told_by_its_set(rig: Rig) -> None:
-    def declare(app: App, *, is_wide: bool) -> Any:
-        @app.task(name="call", queue="far")
-        async def call(number: int) -> int:
-            return number
+    async def sleeps(ctx: Context, jobs: Any, call: Any) -> Any:
+        return await ctx.sleep(5)
 
-        @app.workflow(name="work")
-        async def work(ctx: Context) -> Any:
-            async with ctx.join_set(cancel_rest=True) as jobs:
-                for number in range(WIDE):
-                    jobs.submit(call, number)
-                return (await jobs.next()).result() if is_wide else await ctx.sleep(5)
-
-        return work
-
-    handle = await declare(rig.app, is_wide=False).start()
+    handle = await declare(rig.app, sleeps).start()
     caller = await rig.make_worker(queues=["default"])
     await caller.run_until_idle()
     app = rig.another_app()
-    declare(app, is_wide=True)
+    declare(app, _next)
     await rig.advance(5)
     await (await rig.make_worker(app, queues=["default"])).run_until_idle()
     assert "code:    await Any of the results left of join set #0\n" in await stranded(rig, handle)
