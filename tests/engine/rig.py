@@ -162,6 +162,16 @@ class Faulty:
         self._leave("flush_now")
         return result
 
+    def step_now(self, *arguments: Any) -> int:
+        """A flush like any other to whoever counts and fails them; what is to fail before it, fails at that."""
+        if not self.commits_inline or self._before["flush_now"]:
+            return 0
+        at_us = self._store.step_now(*arguments)
+        if at_us:
+            self._enter("flush_now", arguments)
+            self._leave("flush_now")
+        return at_us
+
     def sibling(self) -> Store:
         return self._store.sibling()
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.status import Status
+from holdfast.engine.committer import AT_ONCE_MOST
 from holdfast.store.base import Store, WouldStall
 from holdfast.store.effects import AdvanceExecution, Commit
 from holdfast.store.values import ExecutionClaim, NewSignal, Receipt
@@ -17,6 +18,7 @@ from holdfast.testing.hand import Hand, done, go, keep, park
 from holdfast.testing.stores import Stores
 from tests.engine.desk import Desk
 from tests.engine.rig import LEASE_PASSED
+from tests.store.test_store_steps import EVENTS, step
 
 
 async def test_a_commit_is_durable_when_its_future_is_done(desk: Desk) -> None:
@@ -59,6 +61,30 @@ async def test_a_single_commit_does_not_wait_for_company(desk: Desk) -> None:
     await asyncio.sleep(0)
     assert desk.store.calls["flush"] + desk.store.calls["flush_now"] == 1
     await future
+
+
+async def test_a_step_that_is_alone_is_written_where_it_is_sent(desk: Desk) -> None:
+    """So its run goes on without a turn of the loop; but others must have theirs."""
+    (claim,) = await desk.claims(1)
+    await desk.committer.commit(claim, step(0))
+    answers = []
+    for number in range(1, AT_ONCE_MOST + 2):
+        answers.append(desk.committer.step(claim, *step(number * EVENTS)))
+        if not isinstance(answers[-1], int):
+            assert (await answers[-1]).applied
+    assert {isinstance(answer, int) for answer in answers} == ({False, True} if desk.store.commits_inline else {False})
+    assert desk.committer.commits == len(answers) + 1
+    view = await desk.hand.view(claim)
+    assert (view.revision, view.journal_length) == (claim.revision, claim.revision * EVENTS)
+
+
+async def test_a_step_shares_a_commit_with_whoever_is_at_work(desk: Desk) -> None:
+    one, two = await desk.claims(2)
+    await asyncio.gather(*(desk.committer.commit(claim, step(0)) for claim in (one, two)))
+    flushes = desk.committer.flushes
+    answers = [desk.committer.step(claim, *step(EVENTS)) for claim in (one, two)]
+    assert [isinstance(answer, asyncio.Future) and (await answer).applied for answer in answers] == [True, True]
+    assert desk.committer.flushes == flushes + 1
 
 
 async def test_nor_for_a_claim_that_can_commit_no_more(desk: Desk) -> None:
@@ -358,6 +384,20 @@ class TestALostReply:
         assert (await desk.committer.commit(claim, (keep("third"),))).applied
         view = await desk.hand.view(claim)
         assert (view.step, view.revision) == ("third", 2)
+
+    @pytest.mark.parametrize("applied", [False, True])
+    async def test_a_step_is_made_once(self, desk: Desk, applied: bool) -> None:
+        (claim,) = await desk.claims(1)
+        await desk.committer.commit(claim, step(0))
+        self.lose(desk, applied=applied)
+        answer = desk.committer.step(claim, *step(EVENTS))
+        assert isinstance(answer, asyncio.Future), "it is not known yet"
+        assert (await answer).applied
+        assert desk.store.pending() == 0
+        assert len(await desk.store.journal(claim.promise)) == 2
+        again = desk.committer.step(claim, *step(2 * EVENTS))
+        assert isinstance(again, int) or (await again).applied
+        assert (await desk.hand.view(claim)).revision == claim.revision
 
     async def test_what_came_for_a_kept_row_meanwhile_is_in_the_answer(self, desk: Desk, store: Store) -> None:
         (claim,) = await desk.claims(1)

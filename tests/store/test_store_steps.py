@@ -10,6 +10,7 @@ from tests.store.test_store_leases import expire
 
 from holdfast.core.status import Status
 from holdfast.store.base import Store
+from holdfast.store.behind import UNTOLD_MOST
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit, ConsumeSignals, Effect
 from holdfast.store.records import ExecutionRecord, Record
 from holdfast.store.values import ExecutionClaim, ExecutionFilter, ExecutionView, NewSignal
@@ -157,6 +158,60 @@ async def test_a_replay_after_steps_keeps_its_step(hand: Hand) -> None:
     claim = await walked(hand)
     await hand.apply(claim, replay(claim))
     assert standing(await hand.view("a")) == (Status.RUNNABLE, 4, 3 * EVENTS, "step 2")
+
+
+# ---------------------------------------------------------------------- alone, on the calling thread
+
+
+async def test_a_step_now_is_the_same_commit_or_none(hand: Hand, store: Store) -> None:
+    """Where nothing is in its way it is written at once; a server is never waited for on the loop's thread."""
+    claim = await walked(hand)
+    at_us = store.step_now(hand.name, claim, *step(3 * EVENTS, "now"))
+    assert bool(at_us) == store.commits_inline
+    if at_us:
+        assert at_us <= await store.now_us()
+        claim.stepped(EVENTS, "now")
+    else:
+        await hand.apply(claim, *step(3 * EVENTS, "now"))
+    assert standing(await hand.view("a")) == (Status.EXECUTING, 4, 4 * EVENTS, "now")
+    assert len(await store.journal(claim.promise)) == 4
+    await hand.apply(claim, done())
+
+
+@pytest.mark.parametrize("why", ["cancel", "pause", "signal", "stale", "another worker's", "begins", "changes"])
+async def test_a_step_now_leaves_to_a_flush_what_is_not_plain(hand: Hand, store: Store, why: str) -> None:
+    claim = await hand.take(row("a")) if why == "begins" else await walked(hand)
+    worker, (advance, segment) = hand.name, step(0 if why == "begins" else 3 * EVENTS, "now")
+    if why == "cancel":
+        await store.cancel([claim.promise])
+    elif why == "pause":
+        await store.pause(claim.promise, True)
+    elif why == "signal":
+        await store.deliver([NewSignal(claim.promise, "go", "1")])
+    elif why == "stale":
+        behind = copy.deepcopy(claim)
+        await hand.apply(claim, *step(3 * EVENTS, "last"))
+        claim = behind
+    elif why == "another worker's":
+        worker = "w9"
+    elif why == "changes":
+        advance = AdvanceExecution(status=Status.EXECUTING, step="now", beats="{}")
+    before = standing(await hand.view("a")), len(await store.journal(claim.promise))
+    assert store.step_now(worker, claim, advance, segment) == 0
+    assert (standing(await hand.view("a")), len(await store.journal(claim.promise))) == before
+
+
+async def test_a_row_is_told_now_and_then_however_its_steps_are_written(hand: Hand, store: Store) -> None:
+    """Whoever reads a row that is behind counts its segments."""
+    claim = await walked(hand)
+    for number in range(3, 3 + UNTOLD_MOST):
+        if not store.step_now(hand.name, claim, *step(number * EVENTS, "now")):
+            break
+        claim.stepped(EVENTS, "now")
+    else:
+        raise AssertionError("the row was never told")
+    await hand.apply(claim, *step(number * EVENTS, "now"))
+    assert standing(await hand.view("a")) == (Status.EXECUTING, number + 1, (number + 1) * EVENTS, "now")
 
 
 # ---------------------------------------------------------------------- fences

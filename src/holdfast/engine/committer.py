@@ -26,7 +26,7 @@ from holdfast.engine.active import ActiveClaims
 from holdfast.engine.observer import Observer
 from holdfast.engine.service import Backoff
 from holdfast.store.base import Store, WouldStall
-from holdfast.store.effects import AdvanceExecution, Commit, Effect
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, Effect
 from holdfast.store.values import ExecutionClaim, Flushed, Receipt
 
 log = logging.getLogger("holdfast.engine")
@@ -105,14 +105,42 @@ class Committer:
 
     def send(self, claim: ExecutionClaim, effects: tuple[Effect, ...], reply: Reply) -> None:
         """A commit whose answer goes to `reply`."""
-        sent, living = Sent(claim, effects, reply), self._living
-        is_alone = len(living) == 1 and not (self._waiting or self._flushing)  # nobody is at work who could share it
-        if is_alone and self._at_once < AT_ONCE_MOST and living.get(claim.row) is claim:
+        sent = Sent(claim, effects, reply)
+        if self._is_alone(claim):
             self._at_once += 1
             self._write([sent])
         else:
             self._waiting.append(sent)
             self._arm()
+
+    def step(
+        self, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal
+    ) -> int | asyncio.Future[Receipt]:
+        """`commit` of these. If nobody could share it, and all went well, it is written by now: the store's time."""
+        if self._observer is not None or not self._is_alone(claim):
+            return self.commit(claim, (advance, segment))
+        try:
+            at_us = self._store.step_now(self._worker_id(), claim, advance, segment)
+        except Exception as error:
+            future: asyncio.Future[Receipt] = self._loop.create_future()
+            batch = [Sent(claim, (advance, segment), future)]
+            self._start(self._recover(batch, error), batch)
+            return future
+        if not at_us:
+            return self.commit(claim, (advance, segment))
+        self._at_once += 1
+        self.flushes += 1
+        self.commits += 1
+        if self._failures:
+            self._recovered()
+        claim.stepped(segment.count, advance.step)
+        return at_us
+
+    def _is_alone(self, claim: ExecutionClaim) -> bool:
+        """Whether nobody is at work who could share its commit. Others must have their turn of the loop, though."""
+        living = self._living
+        is_alone = len(living) == 1 and not (self._waiting or self._flushing) and self._at_once < AT_ONCE_MOST
+        return is_alone and living.get(claim.row) is claim
 
     def is_under_way(self, row: int) -> bool:
         """Whether a commit of this row was sent, and its answer has not come."""
@@ -235,30 +263,13 @@ class Committer:
             self._arm()
 
     def _settle(self, batch: Sequence[Sent], flushed: Flushed, began: float) -> None:
-        self.flushes += 1
-        self.commits += len(batch)
-        if self._failures:
-            self._recovered()
-        observer, at_us = self._observer, flushed.at_us
-        if observer is not None:
-            observer.flushed(len(batch), perf_counter() - began)
+        self._note_flush(len(batch), began)
+        at_us = flushed.at_us
         may_split = self._flushes_most > 1 and not self._flushing
         answers: list[Answer] = []  # of runners that go on, where some may have to wait for theirs
         for sent, receipt in zip(batch, flushed.receipts, strict=True):
-            claim, reply = sent.claim, sent.reply
-            if receipt.applied:
-                advance: AdvanceExecution = sent.effects[0]  # type: ignore[assignment]  # see `Commit`
-                receipt.at_us = at_us
-                claim.went_on(advance, receipt)
-                try:
-                    if observer is not None:
-                        observer.advanced(claim, advance, receipt)
-                    if receipt.status is not _EXECUTING:
-                        self._on_released(claim, advance, receipt)
-                except Exception:  # whoever waits for the commit must hear of it whatever becomes of this
-                    log.exception("a commit holds, and taking note of it failed; this is a bug")
-            else:
-                self._on_fenced(claim)
+            reply = sent.reply
+            self._note(sent.claim, sent.effects, receipt, at_us)
             if may_split and isinstance(reply, _Future):
                 answers.append((reply, receipt))
             elif not reply.done():  # its runner may have been cancelled
@@ -271,6 +282,33 @@ class Committer:
             _tell(answers)
         if flushed.woke:
             self._on_woke()
+
+    def _note_flush(self, commits: int, began: float) -> None:
+        """It went well."""
+        self.flushes += 1
+        self.commits += commits
+        if self._failures:
+            self._recovered()
+        if self._observer is not None:
+            self._observer.flushed(commits, perf_counter() - began)
+
+    def _note(self, claim: ExecutionClaim, effects: tuple[Effect, ...], receipt: Receipt, at_us: int) -> None:
+        """What became of a commit, before its runner hears of it."""
+        if not receipt.applied:
+            self._on_fenced(claim)
+            return
+        receipt.at_us = at_us
+        advance: AdvanceExecution = effects[0]  # type: ignore[assignment]  # see `Commit`
+        claim.went_on(advance, receipt)
+        observer, is_over = self._observer, receipt.status is not _EXECUTING
+        if is_over or observer is not None:
+            try:
+                if observer is not None:
+                    observer.advanced(claim, advance, receipt)
+                if is_over:
+                    self._on_released(claim, advance, receipt)
+            except Exception:  # whoever waits for the commit must hear of it whatever becomes of this
+                log.exception("a commit holds, and taking note of it failed; this is a bug")
 
     def _tell_later(self, answers: Sequence[Answer], turns: int) -> None:
         if turns:

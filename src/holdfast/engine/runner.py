@@ -15,7 +15,7 @@ from holdfast.core.status import Status
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.processes import StepProcesses
 from holdfast.store.base import Store
-from holdfast.store.effects import Effect
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Effect
 from holdfast.store.values import ExecutionClaim, Receipt
 
 
@@ -50,6 +50,14 @@ class Engine(Protocol):
 
     def commit(self, claim: ExecutionClaim, *effects: Effect) -> Awaitable[Receipt]:
         """Commit with whatever else is ready. Done when it is durable, or fenced."""
+
+    def step(
+        self, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal
+    ) -> int | Awaitable[Receipt]:
+        """`commit` of what a run adds to its journal as it goes on.
+
+        The store's time, if it is durable by now and nothing else is to be known of it: nobody could share it then.
+        """
 
     def conclude(self, claim: ExecutionClaim, *effects: Effect) -> None:
         """The last commit of a claim: a runner returns after it and does not wait for it.

@@ -39,7 +39,7 @@ from holdfast.engine.threads import StepThreads
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
 from holdfast.engine.watcher import Watcher
 from holdfast.store.base import Store
-from holdfast.store.effects import AdvanceExecution, Effect
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Effect
 from holdfast.store.values import ExecutionClaim, Receipt
 
 log = logging.getLogger("holdfast.engine")
@@ -131,6 +131,13 @@ class Worker:
         if self._observer is not None:
             effects = self._observer.stamped_effects(effects)
         return self._committer.commit(claim, effects)
+
+    def step(
+        self, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal
+    ) -> int | asyncio.Future[Receipt]:
+        if self._observer is not None:
+            return self.commit(claim, advance, segment)
+        return self._committer.step(claim, advance, segment)
 
     def conclude(self, claim: ExecutionClaim, *effects: Effect) -> None:
         if self._observer is not None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import DecodeError, ForeignAwaitError, HoldfastError
 from holdfast.core.identity import PromiseId
-from holdfast.core.journal.stamp import Stamp
+from holdfast.core.journal.stamp import stamp_at
 from holdfast.core.status import TERMINAL, Status
 from holdfast.models.batch.definition import KIND as BATCH
 from holdfast.models.batch.definition import Batch, BatchRegistry
@@ -149,7 +149,7 @@ def _replay(view: ExecutionView, definition: Workflow[..., Any], segments: list[
     promise = PromiseId.from_bytes(view.promise)
     arguments = definition.signature.decode(view.state)
     session = Session(str(promise))
-    session.now_us, session.stamp = now_us, Stamp(now_us)
+    session.now_us, session.stamp = now_us, stamp_at(now_us)
     session.load(segments)
     if not session.journal.length:
         session.start(definition.digest, view.state, None, view.idempotency_key, view.version)

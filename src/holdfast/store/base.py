@@ -19,7 +19,7 @@ from holdfast.core.errors import NotFoundError
 from holdfast.core.identity import IdQuery, PromiseId
 from holdfast.core.status import Status
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
-from holdfast.store.effects import Commit, Effect
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, Effect
 from holdfast.store.flow_contract import FlowLedger
 from holdfast.store.health import Check, SchemaState
 from holdfast.store.records import Oddities, Record, Written
@@ -202,6 +202,13 @@ class Store(FlowLedger, Watching, Protocol):
 
     def flush_now(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         """The same on the calling thread, or `WouldStall`; only where `commits_inline` is true."""
+
+    def step_now(self, worker: str, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal) -> int:
+        """One commit of these on the calling thread, at any time: the store's time of it, which is never 0.
+
+        0, and nothing was written, unless that is done as quickly as it can be: its fence holds, nothing is asked of
+        the run, its row can be left alone, and nobody else writes. `flush` sees to all else.
+        """
 
     async def transact(
         self,

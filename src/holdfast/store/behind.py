@@ -8,18 +8,34 @@ holder. The fence is as tight as ever: each such commit is a segment, and the re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from holdfast.store.effects import AppendJournal
+from holdfast.core.status import Status
+from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Effect
 from holdfast.store.values import ExecutionClaim
 
 UNTOLD_MOST: Final = 16  # commits that a row does not tell of: whoever reads it counts them
 UNTOLD_US_MOST: Final = 1_000_000  # and for so long: nobody else says when it was last written
 
 
-def may_stay_behind(claim: ExecutionClaim, segment: AppendJournal, now: int) -> bool:
+_EXECUTING: Final = Status.EXECUTING
+
+
+def may_stay_behind(claim: ExecutionClaim, write: AdvanceExecution, segment: AppendJournal, now: int) -> bool:
     """Whether the row can be written later. Not before it tells of a journal, nor before it was written with progress
     under this claim: that ends what failed."""
+    if write is not GO_ON and write != AdvanceExecution(status=_EXECUTING, step=write.step):
+        return False
     if now - claim.told_at_us >= UNTOLD_US_MOST or not (segment.first and segment.count):
         return False
-    return claim.untold is None or claim.untold.commits < UNTOLD_MOST
+    untold = claim.untold
+    return untold is None or untold.commits < UNTOLD_MOST
+
+
+def segment_beside(claim: ExecutionClaim, effects: Sequence[Effect], now: int) -> AppendJournal | None:
+    """What such a commit adds to its journal; None: its row is to be written now."""
+    if len(effects) != 2 or type(segment := effects[1]) is not AppendJournal:
+        return None
+    write: AdvanceExecution = effects[0]  # type: ignore[assignment]  # see `Commit`
+    return segment if may_stay_behind(claim, write, segment, now) else None

@@ -187,17 +187,24 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
 
     def went_on(self, advance: AdvanceExecution, receipt: Receipt) -> None:
         """A commit was applied."""
+        if receipt.untold:
+            self.stepped(receipt.untold, advance.step)
+            return
         self.revision += 1
-        if not receipt.untold:
-            self.untold = None
-            self.told_at_us = receipt.at_us if advance.progress else 0
-        elif (untold := self.untold) is None:
-            self.untold = Untold(1, receipt.untold, advance.step)
+        self.untold = None
+        self.told_at_us = receipt.at_us if advance.progress else 0
+
+    def stepped(self, events: int, step: str | None) -> None:
+        """A commit was applied that added so many events and left the row alone."""
+        self.revision += 1
+        untold = self.untold
+        if untold is None:
+            self.untold = Untold(1, events, step)
         else:
             untold.commits += 1
-            untold.events += receipt.untold
-            if advance.step is not None:
-                untold.step = advance.step
+            untold.events += events
+            if step is not None:
+                untold.step = step
 
     def told(self, events: int, step: str | None) -> tuple[int, int, str | None]:
         """How many commits and events the row is told of by a commit that writes it, and what it says of the step."""

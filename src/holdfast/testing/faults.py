@@ -91,6 +91,22 @@ class FaultyStore(Borrowed):
             raise lost("the reply")
         return flushed
 
+    def step_now(self, *step: Any) -> int:
+        """A flush like any other to whoever plans a fault."""
+        if not self.commits_inline:
+            return 0
+        fault = self._planned["flush"][0] if self._planned["flush"] else None
+        if fault is lose_request:
+            return 0  # and the flush that follows is lost
+        at_us = self._store.step_now(*step)
+        if at_us:
+            self.calls["flush"] += 1
+            if fault is not None:
+                self._planned["flush"].popleft()
+            if fault is lose_reply:
+                raise lost("the reply")
+        return at_us
+
 
 def _without_sender(argument: Any) -> Any:
     """A commit of the engine's knows who waits for it, which no store hears of."""

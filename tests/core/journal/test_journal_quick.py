@@ -41,7 +41,7 @@ from holdfast.core.journal.events import (
     TimerScheduled,
 )
 from holdfast.core.journal.reading import read_events, read_step
-from holdfast.core.journal.stamp import Stamp
+from holdfast.core.journal.stamp import Stamp, stamp_at
 
 ROOT = "ab" * 32
 NAME = 'wörk "of" \\ art\n'
@@ -172,7 +172,7 @@ def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, 
             result = Ok(Raw(value))
             event = JoinSetAwaited(join_set_id=join_set_id, promise_id=promise_id, result=result, **when)  # type: ignore[arg-type]
         case ("ran", str(promise_id), bytes(value)):
-            begun, result = Stamp(stamp.us + 1), Ok(Raw(value))
+            begun, result = stamp_at(stamp.us + 1), Ok(Raw(value))
 
             def ran() -> None:
                 slowly.append(InvokeStarted(slowly.length, begun.moment, promise_id, 1))
@@ -181,7 +181,7 @@ def both_ways(operation: tuple[object, ...], quickly: Journal, slowly: Journal, 
 
             return lambda: quick.ran(quickly, begun, stamp, promise_id, value), ran
         case ("sleep", str(promise_id), float(seconds)):
-            duration, fire_at = timedelta(seconds=seconds), Stamp(stamp.us + round(seconds * 1_000_000))
+            duration, fire_at = timedelta(seconds=seconds), stamp_at(stamp.us + round(seconds * 1_000_000))
             event = TimerScheduled(
                 promise_id=promise_id,
                 duration=duration,
@@ -242,7 +242,7 @@ def test_writing_events_as_text_is_appending_them(
     appended: list[Event] = []
     done = [operation for part in history for operation in part]
     for place, operation in enumerate([("begin",), *done] if begun else done):
-        stamp = Stamp(start_us + place * 250_000)
+        stamp = stamp_at(start_us + place * 250_000)
         quick_way, slow_way = both_ways(operation, quickly, slowly, stamp)
         assert answer(quick_way) == answer(slow_way)
         assert memory(quickly) == memory(slowly)
@@ -258,7 +258,7 @@ def test_writing_events_as_text_is_appending_them(
 def test_what_says_nothing_is_left_out_as_text_too(
     parent: str | None, key: str | None, version: int, has_policy: bool
 ) -> None:
-    quickly, slowly, stamp = Journal(ROOT), Journal(ROOT), Stamp(1_800_000_000_000_001)
+    quickly, slowly, stamp = Journal(ROOT), Journal(ROOT), stamp_at(1_800_000_000_000_001)
     policy = SETTINGS if has_policy else NULL
     quick.begin(quickly, stamp, "d", "1", parent, key, version)
     quick.schedule(quickly, stamp, quick.CallText("Http", NAME, policy), "{}", MARK)
@@ -291,11 +291,11 @@ def test_a_step_is_its_five_events_in_a_segment_of_their_own_or_nothing(
     journal, slowly = blocked_journal(events_before), blocked_journal(events_before)
     for operation in [operation for part in history for operation in part]:
         for one in (journal, slowly):
-            answer(both_ways(operation, Journal(ROOT), one, Stamp(1_800_000_000_000_000))[1])
+            answer(both_ways(operation, Journal(ROOT), one, stamp_at(1_800_000_000_000_000))[1])
     if is_taken:
         assert journal.take_segment() == slowly.take_segment()
     before = memory(journal)
-    begun, stamp, waiting = Stamp(1_800_000_000_000_000), Stamp(1_800_000_000_250_000), Waiting(kind, waited)
+    begun, stamp, waiting = stamp_at(1_800_000_000_000_000), stamp_at(1_800_000_000_250_000), Waiting(kind, waited)
     segment = quick.step(journal, begun, stamp, promise_id, value, CALLEE, text, MARK, waiting)
     if segment is None:
         assert memory(journal) == before
@@ -314,7 +314,7 @@ def test_a_step_is_its_five_events_in_a_segment_of_their_own_or_nothing(
 
 @pytest.mark.parametrize("calls", [1, 2, 818, 819, 820, 900])
 def test_a_call_behind_a_call_is_one_step_however_long_the_journal_is(calls: int) -> None:
-    journal, slowly, stamp = blocked_journal(), blocked_journal(), Stamp(1_800_000_000_000_001)
+    journal, slowly, stamp = blocked_journal(), blocked_journal(), stamp_at(1_800_000_000_000_001)
     for number in range(calls):
         waiting = Waiting("Single", (f".{number + 1}",))
         segment = quick.step(journal, stamp, stamp, f".{number}", b"7", CALLEE, "{}", MARK, waiting)
@@ -329,7 +329,7 @@ def test_a_call_behind_a_call_is_one_step_however_long_the_journal_is(calls: int
 @pytest.mark.parametrize("is_patched", [True, False])
 def test_a_step_takes_along_what_is_pending(is_committed: bool, is_patched: bool) -> None:
     """Such as the begin of an attempt that had to wait for something, which a heartbeat may have committed."""
-    journal, slowly, stamp = blocked_journal(), blocked_journal(), Stamp(1_800_000_000_000_001)
+    journal, slowly, stamp = blocked_journal(), blocked_journal(), stamp_at(1_800_000_000_000_001)
     for one in (journal, slowly):
         quick.start(one, stamp, ".0", 1)
         if is_committed:
@@ -352,7 +352,7 @@ def test_a_step_takes_along_what_is_pending(is_committed: bool, is_patched: bool
     "missing", ["status", "attempt", "cancel", "other call", "number", "kind", "signals", "join set", "member"]
 )
 def test_a_step_is_refused_where_a_check_would_have_to_look(missing: str) -> None:
-    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_001)
+    journal, stamp = Journal(ROOT), stamp_at(1_800_000_000_000_001)
     quick.begin(journal, stamp, "d", "1", None, None, 1)
     quick.schedule(journal, stamp, CALLEE, "{}", MARK)
     if missing == "other call":
@@ -388,7 +388,7 @@ def test_a_step_is_refused_where_a_check_would_have_to_look(missing: str) -> Non
 
 def blocked_journal(events: int = 0) -> Journal:
     """A journal that waits for its first call, as if it had so many events more; nothing of it is pending."""
-    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_000)
+    journal, stamp = Journal(ROOT), stamp_at(1_800_000_000_000_000)
     quick.begin(journal, stamp, "d", "1", None, None, 1)
     quick.schedule(journal, stamp, CALLEE, "{}", MARK)
     quick.wait(journal, stamp, Waiting("Single", (".0",)))
@@ -418,7 +418,7 @@ def test_reading_events_is_appending_them(history: list[list[tuple[object, ...]]
     read, appended = Journal(ROOT), Heard(ROOT)
     done = [operation for part in history for operation in part]
     for place, operation in enumerate([("begin",), *done] if begun else done):
-        _, slow_way = both_ways(operation, Journal(ROOT), appended, Stamp(1_800_000_000_000_000 + place))
+        _, slow_way = both_ways(operation, Journal(ROOT), appended, stamp_at(1_800_000_000_000_000 + place))
         refused, tried = answer(slow_way), appended.tried
         appended.tried = []
         assert [answer(partial(read_events, read, [event])) for event in tried][-1] == refused
@@ -464,7 +464,7 @@ changes = st.sampled_from(
 def test_reading_a_step_is_reading_its_events_or_nothing(
     history: list[list[tuple[object, ...]]], place: int, change: dict[str, object]
 ) -> None:
-    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_000)
+    journal, stamp = Journal(ROOT), stamp_at(1_800_000_000_000_000)
     for operation in [("begin",), *(operation for part in history for operation in part)]:
         answer(both_ways(operation, Journal(ROOT), journal, stamp)[1])
     events = read_back(journal)
@@ -482,7 +482,7 @@ def test_reading_a_step_is_reading_its_events_or_nothing(
 
 
 def test_a_call_behind_a_call_is_read_as_one_step() -> None:
-    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_001)
+    journal, stamp = Journal(ROOT), stamp_at(1_800_000_000_000_001)
     quick.begin(journal, stamp, "d", "1", None, None, 1)
     segments = []
     for number in range(3):
@@ -505,7 +505,7 @@ def read_back(journal: Journal) -> list[Event]:
 
 
 def test_a_call_in_place_is_written_without_making_one_event() -> None:
-    journal, stamp = Journal(ROOT), Stamp(1_800_000_000_000_001)
+    journal, stamp = Journal(ROOT), stamp_at(1_800_000_000_000_001)
     journal.append(
         ExecutionStarted(sequence=0, timestamp=stamp.moment, component_digest="d", input=Raw(b"1"), parent_id=None)
     )
@@ -523,6 +523,6 @@ def test_a_call_in_place_is_written_without_making_one_event() -> None:
 @given(st.datetimes(datetime(1970, 1, 2), datetime(9999, 1, 1), timezones=st.just(UTC)))
 def test_a_stamp_writes_the_time_as_events_do(moment: datetime) -> None:
     us = round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) * 1_000_000 + moment.microsecond
-    stamp = Stamp(us)
+    stamp = stamp_at(us)
     assert stamp.moment == to_datetime(us)
     assert f'"{stamp.text}"'.encode() == msgspec.json.encode(stamp.moment)

@@ -20,7 +20,7 @@ from holdfast import App, Cancelled, Context, Handle, RetryPolicy, Status, TaskF
 from holdfast.core.errors import ExecutionStrandedError
 from holdfast.core.journal import decode_segment, validate_segments
 from holdfast.core.journal.events import ExecutionAwaiting, JoinSetAwaited, Ok
-from holdfast.core.journal.stamp import Stamp
+from holdfast.core.journal.stamp import stamp_at
 from holdfast.models.workflow import members
 from holdfast.models.workflow.context import Info
 from holdfast.models.workflow.session import Session
@@ -63,7 +63,7 @@ def one_by_one(width: int) -> list[str]:
     body = taking(App("wide"))
     session = Session(ROOT)
     session.body = body(Context(session, Info(ROOT, "wide", 1, None, 0), 1_000_000), width)
-    session.stamp = Stamp(1_800_000_000_000_000)
+    session.stamp = stamp_at(1_800_000_000_000_000)
     session.start("digest", "1", None, None, 1)
     session.drive()
     for number in range(1, width + 1):

@@ -11,8 +11,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from math import inf
 from pathlib import Path
+from time import monotonic
 
 import pytest
+from tests.store.test_store_steps import EVENTS, step, walked
 
 from holdfast.core.crashpoints import set_hook
 from holdfast.core.errors import StoreError, StoreUnavailableError
@@ -156,6 +158,70 @@ async def test_the_loop_turns_while_another_writes(sqlite: SqliteStore, hand: Ha
     await inserting
     assert not sqlite.commits_inline, "the next are left to the thread, until commits are quick again"
     await hand.apply(claim, done())
+
+
+@pytest.mark.parametrize("holder", ["another program", "another process", "a write of this process"])
+async def test_a_step_waits_for_nobody_on_the_loops_thread(sqlite: SqliteStore, hand: Hand, holder: str) -> None:
+    claim = await walked(hand)
+    other = sqlite3.connect(sqlite._path, isolation_level=None)
+    lock = WriterLock(sqlite._path, 10)
+    go_on, slow_write = threading.Event(), None
+    if holder == "another program":
+        other.execute("begin immediate")
+    elif holder == "another process":
+        lock.acquire()
+    else:
+        slow_write, go_on = await begin_slow_write(sqlite)
+    assert sqlite.step_now(hand.name, claim, *step(3 * EVENTS)) == 0
+    other.close()
+    lock.close()
+    go_on.set()
+    if slow_write is not None:
+        await slow_write
+    sqlite._opened()._stall = 0.0
+    assert sqlite.step_now(hand.name, claim, *step(3 * EVENTS))
+
+
+async def test_slow_steps_go_to_the_thread(sqlite: SqliteStore, hand: Hand) -> None:
+    claim = await walked(hand)
+    sqlite._opened()._stall = 1.0
+    assert sqlite.step_now(hand.name, claim, *step(3 * EVENTS)) == 0
+    await hand.apply(claim, *step(3 * EVENTS))
+
+
+async def test_no_step_is_written_into_a_file_that_is_gone(
+    sqlite: SqliteStore, hand: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen within the moment that a commit may take, in which nobody would see it either."""
+    claim = await walked(hand)
+    aside = tmp_path / "aside.db"
+    sqlite._path.rename(aside)
+    now = monotonic() + ledger_file.FRESH_SECONDS
+    monkeypatch.setattr(ledger_file, "monotonic", lambda: now)
+    with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+        sqlite.step_now(hand.name, claim, *step(3 * EVENTS))
+    aside.rename(sqlite._path)
+    assert sqlite.step_now(hand.name, claim, *step(3 * EVENTS))
+
+
+@pytest.mark.parametrize(("point", "applied"), [("flush.before", False), ("flush.after", True)])
+async def test_a_crash_of_a_step_leaves_all_of_it_or_nothing(
+    sqlite: SqliteStore, hand: Hand, point: str, applied: bool
+) -> None:
+    claim = await walked(hand)
+
+    def crash(reached: str) -> None:
+        if reached == point:
+            raise Crash(point)
+
+    set_hook(crash)
+    try:
+        with pytest.raises(Crash):
+            sqlite.step_now(hand.name, claim, *step(3 * EVENTS))
+    finally:
+        set_hook(None)
+    assert len(await sqlite.journal(claim.promise)) == 3 + applied
+    assert bool(sqlite.step_now(hand.name, claim, *step(3 * EVENTS))) is not applied
 
 
 async def test_a_write_that_is_cancelled_before_its_turn_keeps_no_other_out(sqlite: SqliteStore) -> None:

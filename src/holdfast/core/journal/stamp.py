@@ -5,32 +5,29 @@ from __future__ import annotations
 from datetime import datetime
 from functools import lru_cache
 
+from msgspec import Struct
+
 from holdfast.core.clock import MICROSECONDS, to_datetime
 
 
-class Stamp:
-    """A moment in microseconds since 1970; `text` is what an event's JSON says of it."""
+class Stamp(Struct, frozen=True, gc=False):
+    """A moment in microseconds since 1970; `text` is what an event's JSON says of it. `stamp_at` makes it."""
 
-    __slots__ = ("_moment", "text", "us")
-
-    def __init__(self, us: int) -> None:
-        self.us = us
-        second, fraction = divmod(us, MICROSECONDS)
-        self.text = f"{_second_text(second)}.{fraction:06d}Z" if fraction else f"{_second_text(second)}Z"
-        self._moment: datetime | None = None
+    us: int
+    text: str
 
     @property
     def moment(self) -> datetime:
-        """The same as an aware datetime; made when it is asked for."""
-        if self._moment is None:
-            self._moment = to_datetime(self.us)
-        return self._moment
+        """The same as an aware datetime."""
+        return to_datetime(self.us)
 
 
 @lru_cache(maxsize=64)
 def stamp_at(us: int) -> Stamp:
     """What is committed together has one time, and one stamp."""
-    return Stamp(us)
+    second, fraction = divmod(us, MICROSECONDS)
+    text = _second_text(second)
+    return Stamp(us, f"{text}.{fraction:06d}Z" if fraction else f"{text}Z")
 
 
 @lru_cache(maxsize=16)

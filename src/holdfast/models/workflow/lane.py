@@ -14,13 +14,13 @@ result before the journal does. Everything that it may do then but call the next
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import quick
-from holdfast.core.journal.stamp import Stamp
+from holdfast.core.journal.stamp import Stamp, stamp_at
 from holdfast.core.status import Status
 from holdfast.engine.observer import STEPS
 from holdfast.models.own_context import InContext
@@ -30,6 +30,7 @@ from holdfast.models.workflow.inline_calls import InlineCalls
 from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.run_ledger import is_uneventful
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal
+from holdfast.store.values import Receipt
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.task import Task
@@ -57,22 +58,17 @@ class Lane(InlineCalls):
         session, claim, engine = self._session, self._claim, self._engine
         step: AppendJournal | None = None
         while True:
-            if step is not None:  # as `_commit` does
-                self._is_committing = True
-                try:
-                    is_shown = call.function_name == self._step_shown
-                    receipt = await engine.commit(claim, GO_ON if is_shown else self._arrival(call), step)
-                    if is_uneventful(receipt):
-                        self._set_time(receipt.at_us)
-                    elif not await self._after(receipt):
-                        return None
-                finally:
-                    self._is_committing = False
-                    if self._turns:
-                        self._pass_on()
+            written = 0
+            if step is not None:
+                is_shown = call.function_name == self._step_shown
+                answer = engine.step(claim, GO_ON if is_shown else self._arrival(call), step)
+                if type(answer) is int:  # and nobody else has run meanwhile
+                    self._set_time(written := answer)
+                elif not await self._hear(answer):  # type: ignore[arg-type]
+                    return None
             elif (session.decided or session.spawned) and not await self._commit():
                 return None
-            if (
+            if not written and (
                 session.decided
                 or session.cancel_sequence is not None
                 or session.open_calls.get(call.promise_id) is not call
@@ -85,7 +81,7 @@ class Lane(InlineCalls):
                 self._record_start(call, begun)
                 outcome = await self._attempt_on(call, outcome)
             if engine.now() != self._time_base:  # else, as far as the loop knows, no time has passed since the commit
-                session.stamp = Stamp(self._now_us())
+                session.stamp = stamp_at(self._now_us())
             if (
                 type(outcome) is not tuple
                 or self._is_interrupted
@@ -114,6 +110,20 @@ class Lane(InlineCalls):
             if found is None:
                 return steps
             call = found
+
+    async def _hear(self, answer: Awaitable[Receipt]) -> bool:
+        """As `_commit` does."""
+        self._is_committing = True
+        try:
+            receipt = await answer
+            if is_uneventful(receipt):
+                self._set_time(receipt.at_us)
+                return True
+            return await self._after(receipt)
+        finally:
+            self._is_committing = False
+            if self._turns:
+                self._pass_on()
 
     async def _strand(self, error: HoldfastError) -> None:
         """The run's own."""

@@ -28,7 +28,7 @@ from holdfast.core.journal.events import (
     SignalDelivered,
     SignalReceived,
 )
-from holdfast.core.journal.stamp import Stamp
+from holdfast.core.journal.stamp import Stamp, stamp_at
 from holdfast.models.workflow.agenda import Agenda
 from holdfast.models.workflow.hidden_loop import Outside
 from holdfast.models.workflow.learning import FIRED, take_in
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Asked: TypeAlias = "tuple[Task[..., Any], str, tuple[Any, ...], str]"
 
 BLOCKED: Final = JournalStatus.BLOCKED
-_NEVER: Final = Stamp(0)
+_NEVER: Final = stamp_at(0)
 
 
 class Past:

@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.status import Status
-from holdfast.store.behind import may_stay_behind
-from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Commit
+from holdfast.store.behind import segment_beside
+from holdfast.store.effects import AppendJournal, Commit
 from holdfast.store.postgres.columns import Column, unset
 from holdfast.store.postgres.flush import advance_of
 from holdfast.store.postgres.rows import Row
 from holdfast.store.values import Receipt
-
-
-def segment_beside(commit: Commit, now_us: int) -> AppendJournal | None:
-    """What such a step adds to its journal; None: its row is to be written."""
-    effects = commit.effects
-    if len(effects) != 2 or type(segment := effects[1]) is not AppendJournal:
-        return None
-    write = advance_of(commit)
-    if write is not GO_ON and write != AdvanceExecution(status=Status.EXECUTING, step=write.step):
-        return None
-    return segment if may_stay_behind(commit.claim, segment, now_us) else None
 
 
 class Leaving:
@@ -34,7 +23,7 @@ class Leaving:
         self._steps_at: list[int] = []
         self._rest_at: list[int] = []
         for at, commit in enumerate(commits):
-            segment = segment_beside(commit, now_us)
+            segment = segment_beside(commit.claim, commit.effects, now_us)
             if segment is None:
                 self.rest.append(commit)
                 self._rest_at.append(at)

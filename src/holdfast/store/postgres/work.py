@@ -13,7 +13,8 @@ from holdfast.core.errors import StoreError, StoreUnavailableError
 from holdfast.core.identity import origin_bytes
 from holdfast.core.status import TERMINAL, Status
 from holdfast.store.base import replaced_is_gone
-from holdfast.store.effects import Commit
+from holdfast.store.behind import segment_beside
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit
 from holdfast.store.flows import MESSAGE
 from holdfast.store.postgres.batch_effects import apply_batch_effects, has_batch_effects
 from holdfast.store.postgres.collating import Collation
@@ -25,7 +26,7 @@ from holdfast.store.postgres.columns import (
     signal_columns,
 )
 from holdfast.store.postgres.flush import Call, advance_of, build_call, kept_arguments, read_answer
-from holdfast.store.postgres.leaving import Leaving, segment_beside
+from holdfast.store.postgres.leaving import Leaving
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import claims_of
 from holdfast.store.values import (
@@ -138,7 +139,7 @@ class Work(Ledger):
         return flushed
 
     async def _flush_alone(self, worker: str, commit: Commit, now_us: int) -> Flushed:
-        segment = segment_beside(commit, now_us)
+        segment = segment_beside(commit.claim, commit.effects, now_us)
         if segment is None:
             arguments, untold = kept_arguments(worker, commit), 0
             block = "flush_kept"
@@ -277,6 +278,9 @@ class Work(Ledger):
             f"{self.url} cannot commit on the calling thread, {len(commits)} commits of worker {worker} were not "
             "written: await flush() where commits_inline is false"
         )
+
+    def step_now(self, worker: str, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal) -> int:
+        return 0  # a server is waited for beside the loop
 
     async def reclaim(self, worker: str, claims: Sequence[ExecutionClaim]) -> list[ExecutionClaim | None]:
         reach("lease.before")

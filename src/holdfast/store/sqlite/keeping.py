@@ -24,9 +24,10 @@ from holdfast.store.sqlite.own_row import OwnRows
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL, json_ids
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import Receipt
+from holdfast.store.values import ExecutionClaim, Receipt
 
 _EXECUTING: Final = Status.EXECUTING
+STEP: Final = SQL["flush_step"]  # it writes nothing unless the fence holds and nobody asks anything of the run
 # How many segments one statement takes, by statement: fewer statements are faster, and hand over Python's lock less.
 # A step that is not told is no parameter: binding None costs as much as all the rest of a row.
 _APPENDS: Final = {
@@ -37,20 +38,27 @@ _APPENDS: Final = {
 }
 
 
+def step_values(
+    worker: str, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal
+) -> tuple[int, str, int, int, int, int, str, str]:
+    """What `STEP` takes of a commit that leaves its row alone."""
+    fence = (claim.row, worker, claim.epoch, claim.revision)
+    return (*fence, segment.first, segment.count, segment.body, advance.step or "")
+
+
 def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
     """Write one commit alone, if it is plain, held, and goes on."""
     claim, effects = commit.claim, commit.effects
     advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
     segment = effects[1] if len(effects) == 2 and type(effects[1]) is AppendJournal else None
-    is_step = advance is GO_ON and segment is not None
-    if not is_step and (advance.status is not _EXECUTING or not _is_plain(commit, segment)):
-        return None
-    row, untold = claim.row, 0
-    if segment is not None and (is_step or _goes_on(advance)) and may_stay_behind(claim, segment, tx.now):
+    untold = 0
+    if segment is not None and may_stay_behind(claim, advance, segment, tx.now):
         untold = segment.count
-        step = (row, worker, claim.epoch, claim.revision, segment.first, untold, segment.body, advance.step or "")
-        if tx.db.execute(SQL["flush_step"], step).rowcount:
+        if tx.db.execute(STEP, step_values(worker, claim, advance, segment)).rowcount:
             return Receipt(True, _EXECUTING, untold=untold)
+    if advance.status is not _EXECUTING or not _is_plain(commit, segment):
+        return None
+    row = claim.row
     held = tx.db.execute(SQL["flush_held_one"], (row, worker, claim.epoch, claim.revision)).fetchone()
     if held is None:
         return None
@@ -94,7 +102,9 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
         advance: AdvanceExecution = effects[0]  # type: ignore[assignment]
         row = claim.row
         segment = effects[1] if len(effects) == 2 and type(effects[1]) is AppendJournal else None
-        if advance is GO_ON and segment is not None and may_stay_behind(claim, segment, now):  # what most commits are
+        if (
+            advance is GO_ON and segment is not None and may_stay_behind(claim, advance, segment, now)
+        ):  # what most commits are
             added = segment.count
             receipt = live[row] = Receipt(True, _EXECUTING, untold=added)
             segments.append((row, segment.first, added, segment.body))
@@ -106,7 +116,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
                 kept.has_collations = True
             if not _goes_on(advance):
                 apart.add(advance.status, 0.0, advance, row, now, claim.told(added, advance.step))
-            elif segment is not None and may_stay_behind(claim, segment, now):
+            elif segment is not None and may_stay_behind(claim, advance, segment, now):
                 receipt.untold = added
             else:
                 alike.setdefault(claim.told(added, advance.step), []).append(row)

@@ -16,6 +16,9 @@ Identity: TypeAlias = tuple[int, int]
 # at the log each time took twice as long. Whether it is there at all can be asked for nothing.
 LOG_LOOK_SECONDS: Final = 0.1
 
+# How long a look is as good as another: what a commit of a step may take itself, during which nobody looks either.
+FRESH_SECONDS: Final = 0.001
+
 
 class LedgerFile:
     def __init__(self, path: Path) -> None:
@@ -25,6 +28,12 @@ class LedgerFile:
         self._opened = _identity(self._name)
         self.log: Identity | None = None  # None: not known yet
         self._look_at = 0.0
+        self._fresh_until = 0.0
+
+    def require_same_of_late(self) -> None:
+        """`require_same`, if that was not asked for just now."""
+        if monotonic() >= self._fresh_until:
+            self.require_same()
 
     def require_same(self) -> None:
         """That the log is gone is seen at once; that it was replaced, within a moment."""
@@ -41,6 +50,7 @@ class LedgerFile:
         else:
             self._look_at = now + LOG_LOOK_SECONDS
             has_log = _identity(self._log_name) == self.log
+        self._fresh_until = now + FRESH_SECONDS
         if not has_log:
             raise StoreUnavailableError(
                 f"{os.fsdecode(self._log_name)} was deleted or replaced while this process had it open, and what is "

@@ -67,6 +67,16 @@ class WriterLock:
         except OSError:  # there is none yet
             return NEW_FILE_MODE
 
+    def take(self) -> bool:
+        """`acquire`, if nobody holds it and nothing is amiss."""
+        if _flock is None or self._fd is None:
+            return False
+        try:
+            _flock(self._fd, _TAKE_NOW)
+        except OSError:
+            return False
+        return True
+
     def acquire(self, at_most_seconds: float | None = None) -> float:
         """How many seconds that took because another held it: at most as many as it was made with, or as given, until
         `WouldStall`."""

@@ -14,7 +14,8 @@ from typing import Any, Final
 from holdfast.core.identity import IdQuery
 from holdfast.core.status import Status
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
-from holdfast.store.effects import Commit, Effect
+from holdfast.store.behind import may_stay_behind
+from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit, Effect
 from holdfast.store.health import Check, SchemaState
 from holdfast.store.own_thread import in_own_thread
 from holdfast.store.records import Oddities, Record, RefusedError, Written
@@ -40,6 +41,7 @@ from holdfast.store.sqlite import (
     working,
 )
 from holdfast.store.sqlite.flowing import Flowing
+from holdfast.store.sqlite.keeping import STEP, step_values
 from holdfast.store.sqlite.wake import SqliteEar
 from holdfast.store.sqlite.writer import WAIT_INLINE_SECONDS, Tx, often_switching
 from holdfast.store.values import (
@@ -159,6 +161,12 @@ class SqliteStore(Flowing):
         return self._opened().run_now(
             "flush", lambda tx: flushing.flush(tx, worker, commits), wait_seconds=WAIT_INLINE_SECONDS
         )
+
+    def step_now(self, worker: str, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal) -> int:
+        now = self._clock.now_us()
+        if not may_stay_behind(claim, advance, segment, now):
+            return 0
+        return now if self._opened().write_one("flush", STEP, step_values(worker, claim, advance, segment)) else 0
 
     async def transact(
         self,

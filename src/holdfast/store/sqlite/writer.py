@@ -213,6 +213,43 @@ class Writer:
             wake()
         return result
 
+    def write_one(self, point: str, statement: str, values: tuple[Any, ...]) -> bool:
+        """One statement as a transaction of its own, on the calling thread: whether it wrote something.
+
+        If not, nothing was done, and `run_now` sees why: others write, the file is to be looked after, or there was
+        nothing to write.
+        """
+        db, file, lock = self._db, self._file, self._lock
+        if db is None or self._lags or self._queued or self._stall >= 1.0 or file.log is None:
+            return False
+        if not self._gate.acquire(False):
+            return False
+        try:
+            if not lock.take():
+                return False
+            try:
+                file.require_same_of_late()
+                reach(point + ".before")
+                began = perf_counter()
+                written = db.execute(statement, values).rowcount
+                took = perf_counter() - began
+            except sqlite3.Error as error:
+                if is_busy(error):
+                    self._note_stall(_STALL_MOST)  # it has waited for a moment already
+                    return False
+                with GivenBackLater(self._has_written):
+                    raise self._explained(error) from error
+            finally:
+                lock.release()
+        finally:
+            self._gate.release()
+        if not written:
+            return False
+        self._has_written = True
+        self._note_stall(took / (INLINE_SECONDS + INLINE_ROW_SECONDS))
+        reach(point + ".after")
+        return True
+
     def _transact(
         self,
         point: str | None,
