@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.status import Status
@@ -89,7 +89,8 @@ class Committer:
         self._waiting: list[Sent] = []
         self._armed = False
         self._at_once = 0
-        self._flushing: dict[asyncio.Task[None], int] = {}  # the flushes under way, with the number of their commits
+        self._flushing: dict[asyncio.Future[Any], int] = {}  # the flushes under way, with the number of their commits
+        self._here: asyncio.Task[Any] | None = None  # the run that sees to its flush itself
         self._flushes_most = store.flushes_at_once
         self._asking = 0  # flushes of unknown fate: until it is known, nothing is sent beside them
         self._failures = 0  # of flushes, since the last that went well
@@ -115,7 +116,7 @@ class Committer:
 
     def step(
         self, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal
-    ) -> int | asyncio.Future[Receipt]:
+    ) -> int | Awaitable[Receipt]:
         """`commit` of these. If nobody could share it, and all went well, it is written by now: the store's time."""
         if self._observer is not None or not self._is_alone(claim):
             return self.commit(claim, (advance, segment))
@@ -127,7 +128,9 @@ class Committer:
             self._start(self._recover(batch, error), batch)
             return future
         if not at_us:
-            return self.commit(claim, (advance, segment))
+            if self._store.commits_inline:
+                return self.commit(claim, (advance, segment))
+            return self._flush_here(claim, (advance, segment))
         self._at_once += 1
         self.flushes += 1
         self.commits += 1
@@ -162,6 +165,8 @@ class Committer:
         while self._flushing:
             for flush in self._flushing:
                 flush.cancel()
+            if self._here is not None:
+                self._here.cancel()
             await asyncio.wait(self._flushing)
             await asyncio.sleep(0)
 
@@ -245,6 +250,36 @@ class Committer:
         else:
             self._land(batch)
             self._settle(batch, flushed, began)
+
+    async def _flush_here(self, claim: ExecutionClaim, effects: tuple[Effect, ...]) -> Receipt:
+        """`_flush` of a commit that nobody could share, in the task of its own run: no other has to be told of it.
+
+        A run that is cancelled meanwhile drops it, of unknown fate: it has no use for the answer.
+        """
+        under_way: asyncio.Future[Any] = self._loop.create_future()
+        self._flushing[under_way] = 1
+        self._here = asyncio.current_task()
+        self._rows.add(claim.row)
+        began = perf_counter()
+        try:
+            flushed = await self._store.flush(self._worker_id(), (Commit(claim, effects),))
+        except Exception as error:
+            reply: asyncio.Future[Receipt] = self._loop.create_future()
+            await self._recover([Sent(claim, effects, reply)], error)
+            return await reply
+        finally:
+            self._here = None
+            del self._flushing[under_way]
+            self._rows.discard(claim.row)
+            under_way.cancel()  # it is over, as whoever waits for that hears
+            if self._waiting:
+                self._arm()
+        (receipt,) = flushed.receipts
+        self._note_flush(1, began)
+        self._note(claim, effects, receipt, flushed.at_us)
+        if flushed.woke:
+            self._on_woke()
+        return receipt
 
     def _land(self, batch: list[Sent]) -> None:
         """A flush is no longer under way when its runners hear of it: one that is alone may commit again at once."""

@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from types import TracebackType
 from typing import Any, Self
@@ -134,7 +134,7 @@ class Worker:
 
     def step(
         self, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal
-    ) -> int | asyncio.Future[Receipt]:
+    ) -> int | Awaitable[Receipt]:
         if self._observer is not None:
             return self.commit(claim, advance, segment)
         return self._committer.step(claim, advance, segment)
