@@ -107,7 +107,7 @@ class Committer:
     def send(self, claim: ExecutionClaim, effects: tuple[Effect, ...], reply: Reply) -> None:
         """A commit whose answer goes to `reply`."""
         sent = Sent(claim, effects, reply)
-        if self._is_alone(claim):
+        if self._at_once < AT_ONCE_MOST and self._is_alone(claim):
             self._at_once += 1
             self._write([sent])
         else:
@@ -120,30 +120,27 @@ class Committer:
         """`commit` of these. If nobody could share it, and all went well, it is written by now: the store's time."""
         if self._observer is not None or not self._is_alone(claim):
             return self.commit(claim, (advance, segment))
-        try:
-            at_us = self._store.step_now(self._worker_id(), claim, advance, segment)
-        except Exception as error:
-            future: asyncio.Future[Receipt] = self._loop.create_future()
-            batch = [Sent(claim, (advance, segment), future)]
-            self._start(self._recover(batch, error), batch)
-            return future
-        if not at_us:
-            if self._store.commits_inline:
-                return self.commit(claim, (advance, segment))
-            return self._flush_here(claim, (advance, segment))
-        self._at_once += 1
-        self.flushes += 1
-        self.commits += 1
-        if self._failures:
-            self._recovered()
-        claim.stepped(segment.count, advance.step)
-        return at_us
+        if self._at_once < AT_ONCE_MOST:
+            try:
+                at_us = self._store.step_now(self._worker_id(), claim, advance, segment)
+            except Exception as error:
+                return self._ask(claim, (advance, segment), error)
+            if at_us:
+                self._at_once += 1
+                self.flushes += 1
+                self.commits += 1
+                if self._failures:
+                    self._recovered()
+                claim.stepped(segment.count, advance.step)
+                return at_us
+        if self._store.commits_inline:
+            return self.commit(claim, (advance, segment))
+        return self._step_here(claim, (advance, segment))
 
     def _is_alone(self, claim: ExecutionClaim) -> bool:
-        """Whether nobody is at work who could share its commit. Others must have their turn of the loop, though."""
+        """Whether nobody is at work who could share its commit."""
         living = self._living
-        is_alone = len(living) == 1 and not (self._waiting or self._flushing) and self._at_once < AT_ONCE_MOST
-        return is_alone and living.get(claim.row) is claim
+        return len(living) == 1 and living.get(claim.row) is claim and not (self._waiting or self._flushing)
 
     def is_under_way(self, row: int) -> bool:
         """Whether a commit of this row was sent, and its answer has not come."""
@@ -251,22 +248,22 @@ class Committer:
             self._land(batch)
             self._settle(batch, flushed, began)
 
-    async def _flush_here(self, claim: ExecutionClaim, effects: tuple[Effect, ...]) -> Receipt:
-        """`_flush` of a commit that nobody could share, in the task of its own run: no other has to be told of it.
+    async def _step_here(self, claim: ExecutionClaim, effects: tuple[Effect, ...]) -> Receipt:
+        """A flush of a step that nobody could share, in the task of its own run: no other has to be told of it.
 
         A run that is cancelled meanwhile drops it, of unknown fate: it has no use for the answer.
         """
         under_way: asyncio.Future[Any] = self._loop.create_future()
         self._flushing[under_way] = 1
-        self._here = asyncio.current_task()
         self._rows.add(claim.row)
+        self._here = asyncio.current_task()
+        self._at_once = 0  # others have their turn meanwhile
         began = perf_counter()
+        flushed: Flushed | Exception
         try:
             flushed = await self._store.flush(self._worker_id(), (Commit(claim, effects),))
         except Exception as error:
-            reply: asyncio.Future[Receipt] = self._loop.create_future()
-            await self._recover([Sent(claim, effects, reply)], error)
-            return await reply
+            flushed = error
         finally:
             self._here = None
             del self._flushing[under_way]
@@ -274,6 +271,8 @@ class Committer:
             under_way.cancel()  # it is over, as whoever waits for that hears
             if self._waiting:
                 self._arm()
+        if isinstance(flushed, Exception):
+            return await self._ask(claim, effects, flushed)
         (receipt,) = flushed.receipts
         self._note_flush(1, began)
         self._note(claim, effects, receipt, flushed.at_us)
@@ -352,6 +351,13 @@ class Committer:
             _tell(answers)
 
     # ------------------------------------------------------------------ when it went wrong
+
+    def _ask(self, claim: ExecutionClaim, effects: tuple[Effect, ...], error: Exception) -> asyncio.Future[Receipt]:
+        """What became of a commit that was sent apart from the others, and failed."""
+        reply: asyncio.Future[Receipt] = self._loop.create_future()
+        batch = [Sent(claim, effects, reply)]
+        self._start(self._recover(batch, error), batch)
+        return reply
 
     async def _recover(self, batch: list[Sent], error: Exception) -> None:
         if isinstance(error, StoreUnavailableError):

@@ -15,7 +15,7 @@ from holdfast.core.status import Status
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, Effect
 from holdfast.store.values import ExecutionClaim
 
-UNTOLD_MOST: Final = 16  # commits that a row does not tell of: whoever reads it counts them
+UNTOLD_MOST: Final = 64  # commits that a row does not tell of: whoever reads it counts them
 UNTOLD_US_MOST: Final = 1_000_000  # and for so long: nobody else says when it was last written
 
 

@@ -206,6 +206,17 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
             if step is not None:
                 untold.step = step
 
+    @property
+    def told_revision(self) -> int:
+        """The revision that the row itself says."""
+        untold = self.untold
+        return self.revision if untold is None else self.revision - untold.commits
+
+    @property
+    def untold_events(self) -> int:
+        """How many events of its journal the row does not tell of."""
+        return 0 if self.untold is None else self.untold.events
+
     def told(self, events: int, step: str | None) -> tuple[int, int, str | None]:
         """How many commits and events the row is told of by a commit that writes it, and what it says of the step."""
         if (untold := self.untold) is None:

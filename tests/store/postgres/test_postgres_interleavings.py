@@ -157,7 +157,7 @@ async def test_user_code_that_a_step_under_way_has_fenced_takes_no_effect(
     """A step only locks its row: the fence before user code, which waited for that, has not seen it."""
     (claim,) = await walkers(hand, "a")
     segment = step(EVENTS)[1]
-    fence = (hand.name, claim.row, claim.epoch, claim.revision)
+    fence = (hand.name, claim.row, claim.epoch, claim.revision, claim.told_revision, segment.first)
     await held.fetchrow(ledger._sql["flush_step"], *fence, segment.first, segment.count, segment.body, None)
 
     async def pay(connection: Connection) -> None:

@@ -512,7 +512,8 @@ async def leave_and_take(watched: Watched, claims: list[ExecutionClaim]) -> None
     for number in (1, 2):
         segment = (number, 3 * number, 3, '{"events":[]}', "on")
         if len(claims) == 1:
-            await watched.call("flush_step", "w1", ids[0], epochs[0], *segment)
+            revision, first, *rest = segment
+            await watched.call("flush_step", "w1", ids[0], epochs[0], revision, 1, 3, first, *rest)
         else:
             await watched.call("leave", "w1", ids, epochs, *([value] * len(claims) for value in segment))
         assert watched.indexes() == {"executions_pkey"}

@@ -145,7 +145,14 @@ class Work(Ledger):
             block = "flush_kept"
         else:
             claim, untold = commit.claim, segment.count
-            fence = (worker, claim.row, claim.epoch, claim.revision)
+            fence = (
+                worker,
+                claim.row,
+                claim.epoch,
+                claim.revision,
+                claim.told_revision,
+                segment.first - claim.untold_events,
+            )
             arguments = (*fence, segment.first, segment.count, segment.body, advance_of(commit).step)
             block = "flush_step"
         if arguments is not None:

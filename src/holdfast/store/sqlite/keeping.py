@@ -42,7 +42,7 @@ def step_values(
     worker: str, claim: ExecutionClaim, advance: AdvanceExecution, segment: AppendJournal
 ) -> tuple[int, str, int, int, int, int, str, str]:
     """What `STEP` takes of a commit that leaves its row alone."""
-    fence = (claim.row, worker, claim.epoch, claim.revision)
+    fence = (claim.row, worker, claim.epoch, claim.told_revision)
     return (*fence, segment.first, segment.count, segment.body, advance.step or "")
 
 

@@ -5,7 +5,7 @@
 --   flush_one_2    one such commit alone, which may consume signals and wait for some, without arrays: half the cost
 --   flush_kept_2   one that keeps its lease, of a row that is neither paused nor cancelled: the step of a run alone
 --   leave_2        steps of runs that leave their rows alone, beside any of the others or for themselves
---   flush_step_1   one such step alone, with nothing in its inbox
+--   flush_step_2   one such step alone, with nothing in its inbox
 --   flush_2        commits with everything
 --
 -- Separate statements on purpose: one big statement would look at the inbox with the snapshot from before it waited
@@ -167,7 +167,7 @@ begin
   end if;
 end $$;
 
--- Of this and `flush_step_1`: no time in the answer means that it was not written, and nothing is said about why.
+-- Of this and `flush_step_2`: no time in the answer means that it was not written, and nothing is said about why.
 create or replace function {schema}.flush_kept_2(
   p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_step text, p_state json, p_digest text,
   p_added int, p_journal_first bigint, p_journal_count int, p_journal_body json, out has_inbox boolean, out at timestamptz
@@ -227,15 +227,20 @@ begin
 end $$;
 
 -- The same of one alone, which may wait. What is delivered meanwhile is for its next commit, like what comes after it.
-create or replace function {schema}.flush_step_1(
-  p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_first bigint, p_count int, p_body json, p_step text,
-  out at timestamptz
+-- `p_told` is the revision that the row itself says, and `p_behind` the first event that it does not tell of: what its
+-- holder knows of it is held against the row as it is.
+create or replace function {schema}.flush_step_2(
+  p_worker text, p_id bigint, p_epoch bigint, p_revision bigint, p_told bigint, p_behind bigint, p_first bigint,
+  p_count int, p_body json, p_step text, out at timestamptz
 ) language plpgsql as $$
 begin
   insert into {schema}.journal (execution_id, first, count, body, step, revision)
     select e.id, p_first, p_count, p_body, p_step, p_revision + 1 from {schema}.executions e
     where e.id = p_id and e.locked_by = p_worker and e.lease_epoch = p_epoch and not e.paused
-      and not e.cancel_requested and {include revision_now} = p_revision
+      and not e.cancel_requested and e.revision = p_told
+      and coalesce((
+        select j.revision from {schema}.journal j where j.execution_id = p_id and j.first >= p_behind
+        order by j.first desc limit 1), p_told) = p_revision
       and not exists (select from {schema}.signals s where s.target_id = p_id)
     for no key update
   returning {schema}.clock() into at;

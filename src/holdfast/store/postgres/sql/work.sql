@@ -103,14 +103,14 @@ select * from ({flush}) f cross join lateral {schema}.leave_2(f.at, $1, {columns
 select *, {schema}.clock() as at from {schema}.leave_2(null, $1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: flush_step
-select false as has_inbox, {schema}.flush_step_1($1, $2, $3, $4, $5, $6, $7, $8) as at
+select false as has_inbox, {schema}.flush_step_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) as at
 
 -- name: warm_flush
 select from {schema}.flush_one_2(
   '', 0, 0, 0, 'awaiting_signal', null, null, null, null, null, null, null, null, null, 0, 0, 0, '{}', '{}', '{""}', null, null,
   '{}');
 select from {schema}.flush_kept_2('', 0, 0, 0, null, null, null, 0, null, null, null);
-select {schema}.flush_step_1('', 0, 0, 0, 0, 0, '{}', null);
+select {schema}.flush_step_2('', 0, 0, 0, 0, 0, 0, 0, '{}', null);
 select from {schema}.wake_1('')
 
 -- name: warm_flushes

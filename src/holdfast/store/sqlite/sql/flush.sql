@@ -38,14 +38,16 @@ select exists (select 1 from signals where target_id = ?1) from executions_now
 where id = ?1 and +status = 'executing' and +locked_by = ?2 and lease_epoch = ?3 and revision = ?4
   and cancel_requested = 0 and paused = 0;
 
--- The same with nothing in its inbox, and its segment; else nothing, for a segment of no row is ignored. A step of '' is
--- none: binding a null costs as much as all the rest.
+-- The same with nothing in its inbox, and its segment; else nothing, for a segment of no row is ignored. Its revision is
+-- what the row says, and its journal what the claim has seen of it. A step of '' is none: binding a null costs as much as
+-- all the rest.
 -- name: flush_step
 insert or ignore into journal (execution_id, first, count, body, step) values (
   (
-    select id from executions_now
+    select id from executions
     where id = ?1 and +status = 'executing' and +locked_by = ?2 and lease_epoch = ?3 and revision = ?4
       and cancel_requested = 0 and paused = 0 and not exists (select 1 from signals where target_id = ?1)
+      and (select j.first + j.count from journal j where j.execution_id = ?1 order by j.first desc limit 1) = ?5
   ), ?5, ?6, ?7, nullif(?8, '')
 );
 
