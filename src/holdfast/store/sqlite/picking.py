@@ -77,7 +77,7 @@ def _look(tx: Tx, rooms: limits.Rooms, handlers: Sequence[int], limit: int) -> t
     known, found, next_at = json_ids(handlers), [], rooms.next_token_at
     for queue in rooms.serving:
         room = max(0, min(limit, rooms.left[queue]))
-        priority = next(priorities(tx.db, queue), None)
+        priority: int | None = _BELOW_ALL_PRIORITIES
         while priority is not None:
             asked = (queue, priority, tx.now, known, room)
             count, keyed, ids, due_at, priority = tx.db.execute(SQL["pick_priority"], asked).fetchone()

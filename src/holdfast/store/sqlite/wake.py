@@ -138,11 +138,14 @@ class SqliteEar:
                 self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
 
     def _receive(self) -> None:
-        heard: set[int] = set()
-        with contextlib.suppress(BlockingIOError):
-            while self._socket is not None:
-                heard.update(self._socket.recv(16))
-        self._hear_all([topic for byte, topic in _TOPIC.items() if byte in heard])
+        """One letter; the loop calls again while there are more."""
+        if self._socket is not None:
+            try:
+                (byte,) = self._socket.recv(1)
+            except (BlockingIOError, ValueError):  # there is none, or an empty one
+                return
+            if byte in _TOPIC:
+                self._hear_all((_TOPIC[byte],))
 
 
 def drop_deaf_ears(file: str) -> None:

@@ -18,23 +18,31 @@ where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ? and p
   and (handler in (select value from json_each(?)) or partition_key is not null)
 order by eligible_at, id;
 
--- All that a pick asks of one priority: the first of these rows as one list, so that Python does not handle each of them
--- (where one has a key, it must); when the next is due; and which priority comes after.
+-- All that a pick asks of the first priority in use from one on: the first of its rows as one list, so that Python does not
+-- handle each of them (where one has a key, it must); when the next is due; and which priority comes after.
 -- name: pick_priority
+with this (priority) as (
+  select priority from executions
+  where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ?1 and priority >= ?2
+  order by priority limit 1
+)
 select count(*), count(partition_key), group_concat(id),
   (
     select eligible_at from executions
-    where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ?1 and priority = ?2 and eligible_at > ?3
+    where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ?1
+      and priority = (select priority from this) and eligible_at > ?3
     order by eligible_at limit 1
   ),
   (
     select priority from executions
-    where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ?1 and priority > ?2
+    where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ?1
+      and priority > (select priority from this)
     order by priority limit 1
   )
 from (
   select id, partition_key from executions
-  where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ?1 and priority = ?2 and eligible_at <= ?3
+  where status = 'runnable' and paused = 0 and key_blocked = 0 and queue = ?1
+    and priority = (select priority from this) and eligible_at <= ?3
     and (handler in (select value from json_each(?4)) or partition_key is not null)
   order by eligible_at, id limit ?5
 );
