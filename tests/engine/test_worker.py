@@ -30,7 +30,7 @@ from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.store.base import handler_of
 from holdfast.testing.hand import Hand, row
-from tests.engine.rig import Faulty, Rig, handles
+from tests.engine.rig import LEASE_PASSED, Faulty, Rig, handles
 
 
 @pytest.fixture
@@ -508,6 +508,46 @@ async def test_what_the_first_pick_finds_is_past_its_step_before_the_other_loops
     finally:
         await other.close()
     assert order[:2] == ["step", "reap"]
+
+
+async def test_what_a_dead_worker_held_is_past_its_step_before_connections_are_warmed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts a worker anew after a crash waits for just that."""
+    monkeypatch.setattr("holdfast.engine.starting.HEAD_START_SECONDS", 60.0)
+    other, faulty = await faulty_rig(rig)
+    order: list[str] = []
+    begun, forever = asyncio.Event(), asyncio.Event()
+
+    async def note(name: str) -> None:
+        order.append(name)
+
+    @other.app.machine
+    class Job(Machine[int]):
+        @step(initial=True)
+        async def only(self, ctx: MachineContext[int]) -> Outcome:
+            if not begun.is_set():
+                begun.set()
+                await forever.wait()
+            await asyncio.sleep(0.01)
+            order.append("step")
+            return Done()
+
+    try:
+        handle = await Job.start(1)
+        dying = await other.make_worker()
+        working = asyncio.ensure_future(dying.run_once())
+        await begun.wait()
+        other._workers.remove(dying)
+        await dying.abandon()
+        await working
+        await rig.stores.advance(LEASE_PASSED)
+        faulty.on_call |= {"warm": lambda *_: note("warm"), "stirred": lambda *_: note("stirred")}
+        async with other.app.worker(poll_seconds=3600):
+            await handle.result()
+    finally:
+        await other.close()
+    assert order[:2] == ["step", "warm"]
 
 
 async def test_work_that_takes_long_does_not_keep_the_other_loops_from_beginning(

@@ -42,6 +42,7 @@ class Service(ABC):
     def __init__(self) -> None:
         self._woken = asyncio.Event()
         self._has_passed = asyncio.Event()
+        self.passes = 0
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff()
         self._in_trouble = False
@@ -61,11 +62,12 @@ class Service(ABC):
         if self._task is None:
             self._task = asyncio.create_task(self._loop(), name=f"holdfast-{self.name}")
 
-    async def first_pass(self, within_seconds: float) -> None:
-        """Wait until the loop has made one pass, well or badly, but not for longer than this."""
-        if not self._has_passed.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(within_seconds):
+    async def passed(self, more_than: int, within_seconds: float) -> None:
+        """Wait until the loop has made more passes than these, well or badly, but not for longer than this."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                while self.passes <= more_than:
+                    self._has_passed.clear()
                     await self._has_passed.wait()
 
     async def stop(self) -> None:
@@ -79,6 +81,7 @@ class Service(ABC):
         while True:
             self._woken.clear()
             delay = await self._guarded_pass()
+            self.passes += 1
             self._has_passed.set()
             if delay == 0:
                 await self._give_way()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.picker import Picker
 from holdfast.engine.service import Service
+from holdfast.engine.upkeep import Reaper
 from holdfast.store.base import Store
 
 log = logging.getLogger("holdfast.engine")
@@ -22,26 +23,37 @@ async def begin_loops(
 ) -> None:
     """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
 
-    What the picker finds has a head start, and that connection to itself; more are opened and warmed after it. Whoever
-    takes long is not waited for.
+    What the picker finds has a head start, and that connection to itself, also what the reaper has just taken back from
+    a dead worker; more are opened and warmed after it. Whoever takes long is not waited for.
     """
     now = asyncio.get_running_loop().time
     give_up_at = now() + BEGIN_SECONDS
     warming: asyncio.Task[None] | None = None
+    picker: Picker | None = None
     try:
         for service in loops:
             if is_leaving():  # told to stop while it started
                 return
+            picks = 0 if picker is None else picker.passes
             await service.start()
-            await service.first_pass(give_up_at - now())
+            await service.passed(0, give_up_at - now())
             if isinstance(service, Picker):
-                if found := active.tasks():
-                    await asyncio.wait(found, timeout=HEAD_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                picker = service
+                await _give_head_start(active)
+            elif isinstance(service, Reaper):
+                if service.released and picker is not None:
+                    await picker.passed(picks, give_up_at - now())
+                    await _give_head_start(active)
                 warming = asyncio.create_task(store.warm())
                 await asyncio.wait([warming], timeout=max(0.0, give_up_at - now()))
     finally:
         if warming is not None:
             await _end_warming(warming, store)
+
+
+async def _give_head_start(active: ActiveClaims) -> None:
+    if found := active.tasks():
+        await asyncio.wait(found, timeout=HEAD_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _end_warming(warming: asyncio.Task[None], store: Store) -> None:

@@ -52,10 +52,13 @@ class Reaper(Service):
         self._max_crashes = max_crashes
         self._on_released = on_released
         self._observer = observer
+        self.released = 0  # rows of dead workers, so far
+        self._is_new = True  # this worker has just registered
 
     async def run_once(self) -> float | None:
-        if self._beat is not None:
+        if self._beat is not None and not self._is_new:
             await self._beat()
+        self._is_new = False
         now_us = await self._store.now_us()
         late_seconds = 0.0 if self._due_us is None else (now_us - self._due_us) / MICROSECONDS
         if late_seconds > LATE * self._every_seconds:
@@ -84,6 +87,7 @@ class Reaper(Service):
         if self._observer is not None:
             self._observer.reaped(reaped)
         if reaped.released:
+            self.released += reaped.released
             self._on_released()
         return 0 if reaped.more else self._every_seconds * random.uniform(0.8, 1.2)
 

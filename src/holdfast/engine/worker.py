@@ -275,8 +275,8 @@ class Worker:
         self._watcher = Watcher(self.store, self._watched, worker_id, settings.poll_seconds)
         self._loops: list[Service] = [
             self._picker,
-            self._watcher,
             self._reaper,
+            self._watcher,
             self._timers,
             self._sweep,
         ]
