@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache
@@ -31,6 +32,7 @@ else:
 Aged: TypeAlias = tuple[int, Connection]  # as which it was opened, and the connection
 
 COMMAND_SECONDS = 60.0
+OPENING_SECONDS = 0.01  # what it takes to open another one, and to plan what it is asked
 CLOSE_SECONDS = 2.0
 
 # The session has not the prepared statements that it should have: somebody else's, or cleared by user code.
@@ -214,6 +216,7 @@ class Connections:
         self._process = os.getpid()
         self._opened = 0
         self._idle: list[Aged] = []
+        self._coming_back = ComingBack()
         self._slots = asyncio.Semaphore(max(1, size - self.flushes))
         self._flush_idle: list[Aged] = []
         self._flush_slots = asyncio.Semaphore(self.flushes)
@@ -235,7 +238,7 @@ class Connections:
         return self._has_flushed
 
     def any(self, doing: str) -> Lent:
-        return Lent(self, doing, self._idle, self._slots)
+        return Lent(self, doing, self._idle, self._slots, self._coming_back)
 
     def flush(self) -> Lent:
         if not self._has_flushed and self._idle:
@@ -298,13 +301,63 @@ class Connections:
             idle.sort(reverse=True)
 
 
+class ComingBack:
+    """One that is at work and comes back soon is worth more than another one, which has planned nothing yet."""
+
+    def __init__(self) -> None:
+        self.lent = 0
+        self._waiting: deque[asyncio.Future[bool]] = deque()
+        self._promised = 0  # those that are back, and whose next user has not had its turn of the loop yet
+
+    def is_wanted(self, idle: int) -> bool:
+        """Whether so many that are idle are all for those who have waited."""
+        return idle <= self._promised
+
+    async def wait(self) -> None:
+        """For one of those that are lent, but no longer than it takes to open another."""
+        if self.lent + self._promised <= len(self._waiting):
+            return
+        loop = asyncio.get_running_loop()
+        back: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append(back)
+        timer = loop.call_later(OPENING_SECONDS, self._tell, back, False)
+        try:
+            await back
+        finally:
+            timer.cancel()
+            self._tell(back, False)
+            if not back.cancelled() and back.result():
+                self._promised -= 1
+
+    def note(self) -> None:
+        """One is back."""
+        self.lent -= 1
+        if self._waiting:
+            self._promised += 1
+            self._tell(self._waiting[0], True)
+
+    def _tell(self, back: asyncio.Future[bool], is_promised: bool) -> None:
+        if back in self._waiting:
+            self._waiting.remove(back)
+        if not back.done():
+            back.set_result(is_promised)
+
+
 class Lent:
     """A connection for the time of an `async with`; a class, because a generator costs a tenth of a small flush."""
 
-    __slots__ = ("_aged", "_connections", "_doing", "_idle", "_newest", "_slots")
+    __slots__ = ("_aged", "_coming_back", "_connections", "_doing", "_idle", "_newest", "_slots")
 
-    def __init__(self, connections: Connections, doing: str, idle: list[Aged], slots: asyncio.Semaphore) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        doing: str,
+        idle: list[Aged],
+        slots: asyncio.Semaphore,
+        coming_back: ComingBack | None = None,
+    ) -> None:
         self._connections = connections
+        self._coming_back = coming_back
         self._doing = doing
         self._idle = idle
         self._slots = slots
@@ -317,21 +370,33 @@ class Lent:
             )
         await self._slots.acquire()
         self._newest = self._connections.newest
-        # The oldest knows the most routines, and the younger ones are there for when it is taken.
-        while self._idle:
-            self._aged = self._idle.pop()
-            if not self._aged[1].is_closed():
-                return self._aged[1]
-            self._connections.note_loss()
-        connections = self._connections
-        was_let_in = connections.is_at_work or connections.newest > 0
         try:
-            with GivenBackLater(was_let_in), errors_of(connections.address, self._doing):
-                self._aged = await connections.connect()
+            if self._coming_back is not None:
+                if self._coming_back.is_wanted(len(self._idle)):
+                    await self._coming_back.wait()
+                self._aged = self._kept() or await self._another()
+                self._coming_back.lent += 1
+            else:
+                self._aged = self._kept() or await self._another()
         except BaseException:
             self._slots.release()
             raise
         return self._aged[1]
+
+    def _kept(self) -> Aged | None:
+        """The oldest knows the most routines, and the younger ones are there for when it is taken."""
+        while self._idle:
+            aged = self._idle.pop()
+            if not aged[1].is_closed():
+                return aged
+            self._connections.note_loss()
+        return None
+
+    async def _another(self) -> Aged:
+        connections = self._connections
+        was_let_in = connections.is_at_work or connections.newest > 0
+        with GivenBackLater(was_let_in), errors_of(connections.address, self._doing):
+            return await connections.connect()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -348,6 +413,8 @@ class Lent:
             await self._connections.give_back(self._aged, self._idle)
         finally:
             self._slots.release()
+            if self._coming_back is not None:
+                self._coming_back.note()
         if isinstance(error, Exception):
             connections = self._connections
             with GivenBackLater(connections.is_at_work), errors_of(connections.address, self._doing):

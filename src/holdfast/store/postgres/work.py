@@ -258,6 +258,7 @@ class Work(Ledger):
         async with self._connections.any("pick") as connection:
             await connection.fetch(self._sql["pick"], "", [""], [1], [], 0)
             await connection.fetch(self._sql["journal_of"], b"")
+            await connection.fetch(self._sql["insert_one"], b"", "", "null", *("",) * 3, 0, 0, *("",) * 2, 0, "", False)
 
     async def _flush_call(self, connection: Connection, worker: str, call: Call) -> Flushed:
         if call.is_apart and call.collation is not None:

@@ -105,7 +105,7 @@ begin
   end if;
 end $$;
 
--- One row that asks for nothing special: the commonest start, without arrays.
+-- One row that asks for nothing special: the commonest start, without arrays. An empty promise is nobody's: a trial.
 create or replace function {schema}.insert_one_1(
   p_promise bytea, p_input_hash text, p_state json, p_key text, p_kind text, p_name text, p_version int, p_handler bigint,
   p_step text, p_queue text, p_priority int, p_digest text, p_cleans_up boolean
@@ -118,12 +118,15 @@ begin
   insert into {schema}.executions (
     promise, kind, name, version, handler, step, state, input_hash, queue, priority, eligible_at, digest,
     idempotency_key, cleans_up, inserted_at, updated_at
-  ) values (
+  ) select
     p_promise, p_kind, p_name, p_version, p_handler, p_step, p_state, p_input_hash, p_queue, p_priority, v_now, p_digest,
     p_key, p_cleans_up, v_now, v_now
-  ) on conflict do nothing;
+  where p_promise <> ''
+  on conflict do nothing;
   if found then
     perform {schema}.wake_1('work');
+    return;
+  elsif p_promise = '' then
     return;
   end if;
   return query select i.ord, i.promise, i.collided, i.key_conflict from {schema}.insert_1(
