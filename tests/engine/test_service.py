@@ -23,7 +23,7 @@ class Script(Service):
         self._passes = list(passes)
         self._backoff = Backoff(0, 0)
         self.count = 0
-        self.passed: dict[int, asyncio.Event] = {}
+        self.made: dict[int, asyncio.Event] = {}
 
     async def run_once(self) -> float | None:
         self.count += 1
@@ -34,7 +34,7 @@ class Script(Service):
         return action
 
     def event(self, count: int) -> asyncio.Event:
-        return self.passed.setdefault(count, asyncio.Event())
+        return self.made.setdefault(count, asyncio.Event())
 
 
 Start: TypeAlias = Callable[..., Awaitable[Script]]
