@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 
 from msgspec import Struct
 
+from benchmarks.peers.drivers.rounds import mark
 from holdfast import App, Child, Context, Done, Machine, MachineContext, Next, Outcome, ScheduleChildren, step
 from holdfast.core.outcomes import Await
 
@@ -114,11 +116,25 @@ async def sleeper(ctx: Context, seconds: float) -> None:
     await ctx.sleep(seconds)
 
 
+@app.task
+async def held() -> None:
+    """What a worker is killed in; another one goes on."""
+    mark(os.environ["BENCH_MARKS"])
+    if os.environ.get("BENCH_HANG"):
+        await asyncio.sleep(600)
+
+
 @app.workflow
-async def echo_after(ctx: Context, steps: int) -> int:
-    """So many tasks, then a signal: where the recovery of a long history is measured."""
+async def held_after(ctx: Context, steps: int) -> int:
+    """So many tasks, then one that waits: where the recovery of a long history is measured."""
     total = 0
     for number in range(steps):
         total += await work(number)
-    await ctx.signal("ping", float)
+    _past()
+    await held()
     return total
+
+
+def _past() -> None:
+    # In the body too: a task would be begun only after one more commit, and what is asked is when the steps are past.
+    mark(os.environ["BENCH_MARKS"])

@@ -50,19 +50,21 @@ def _databases(server: PostgresServer) -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def worker_processes(url: str, count: int, *arguments: str) -> AsyncIterator[list[subprocess.Popen[bytes]]]:
-    """So many `python -m benchmarks.worker` on one ledger; killed at the end."""
-    environment = {**os.environ, "HOLDFAST_DATABASE": url}
+async def worker_processes(url: str, count: int, *arguments: str, **variables: str) -> AsyncIterator[list[float]]:
+    """So many `python -m benchmarks.worker` on one ledger, and when each began; killed at the end."""
+    environment = {**os.environ, "HOLDFAST_DATABASE": url, **variables}
     command = [sys.executable, "-m", "benchmarks.worker", *arguments]
     processes = [
         await asyncio.to_thread(subprocess.Popen, command, env=environment, stdout=subprocess.PIPE)
         for _ in range(count)
     ]
     try:
+        began = []
         for process in processes:
             assert process.stdout is not None
+            began.append(float(await asyncio.to_thread(process.stdout.readline)))
             await asyncio.to_thread(process.stdout.readline)  # it says when it works
-        yield processes
+        yield began
     finally:
         for process in processes:
             process.kill()

@@ -8,17 +8,20 @@ worker processes.
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks import bare
 from benchmarks import bare_shapes as shapes
 from benchmarks.bare_shapes import beside
-from benchmarks.definitions import Echo, FanOut, Stepper, Steps, app, echo, echo_after, sequence, sleeper, tree
+from benchmarks.definitions import Echo, FanOut, Stepper, Steps, app, echo, held_after, sequence, sleeper, tree
 from benchmarks.environment import Round, worker_processes
 from benchmarks.peers.catalogue import Figure
+from benchmarks.peers.drivers.rounds import LEASE_OVER_SECONDS, await_marks
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.models.handle import Handle
@@ -26,6 +29,7 @@ from holdfast.models.handle import Handle
 BATCH = 2_000
 TEN = 10
 AT_ONCE = 200
+LEASE_SECONDS = 2.0  # of the worker that w7 kills
 CROWD = 800  # of many runs that take no time, on PostgreSQL, as beside the peers; on SQLite nothing would be gained
 
 
@@ -187,17 +191,23 @@ async def w6(url: str, n: int) -> Round:
 
 
 async def w7(url: str, n: int) -> Round:
-    """Kill a worker after `n` recorded steps; from when another one works to when it is past the last of them."""
-    handle = await echo_after.start(n)
-    async with worker_processes(url, 1, "1") as (process,):
-        while (await handle.describe()).status != "awaiting_promise":
-            await asyncio.sleep(0.005)
-        process.kill()
-    async with worker_processes(url, 1, "1"):
-        began = time.perf_counter()
-        await handle.signal("ping", 0.0)
-        await handle.result()
-        return Round(n, time.perf_counter() - began)
+    """Kill a worker at work, `n` steps recorded and a call begun; wait until its lease is over, which is not counted.
+
+    Then from before another one connects, its modules loaded, to when the run is past the last of these steps.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "marks"
+        arguments, marks = ("1", str(LEASE_SECONDS)), {"BENCH_MARKS": str(file)}
+        handle = await held_after.start(n)
+        async with worker_processes(url, 1, *arguments, **marks, BENCH_HANG="1"):
+            await asyncio.to_thread(await_marks, file, 2)  # past the steps, and in the call: which was committed before
+        await asyncio.sleep(LEASE_SECONDS + LEASE_OVER_SECONDS)
+        status = (await handle.describe()).status
+        assert status == "executing", f"the dead worker should hold the run, which is {status}"
+        async with worker_processes(url, 1, *arguments, **marks) as (began,):
+            past = await asyncio.to_thread(await_marks, file, 3)
+            await handle.result()
+    return Round(n, past - began)
 
 
 async def w8(url: str, n: int) -> Round:

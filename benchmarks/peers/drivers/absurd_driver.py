@@ -14,6 +14,7 @@ import psycopg
 from absurd_sdk import Absurd, AsyncAbsurd
 
 from benchmarks.peers.drivers.rounds import (
+    LEASE_OVER_SECONDS,
     Arguments,
     Once,
     await_marks,
@@ -28,7 +29,6 @@ from benchmarks.peers.drivers.rounds import (
 
 MODULE = "benchmarks.peers.drivers.absurd_driver"
 QUEUE, PARENTS = "bench", "bench_parents"
-LEASE_SECONDS = 2  # w7: what a dead worker held is free again after it; not counted
 heard: dict[tuple[str, int], float] = {}
 
 
@@ -234,7 +234,7 @@ def w7(given: Arguments) -> None:
             await_marks(file, 1)
             first.kill()
             first.wait()
-            time.sleep(LEASE_SECONDS + 0.5)
+            time.sleep(given.lease_seconds + LEASE_OVER_SECONDS)  # alone this wait is not counted
             second = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file))
             began = float(first_line(second))
             passed = await_marks(file, 2)
@@ -258,7 +258,7 @@ def role_resume(given: Arguments) -> None:
             time.sleep(600)
         return 1
 
-    app.start_worker(concurrency=1, poll_interval=given.poll_seconds, claim_timeout=LEASE_SECONDS)
+    app.start_worker(concurrency=1, poll_interval=given.poll_seconds, claim_timeout=int(given.lease_seconds))
 
 
 def w8(given: Arguments) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.loops import run
 from benchmarks.peers.drivers.rounds import (
+    LEASE_OVER_SECONDS,
     Arguments,
     Once,
     await_marks,
@@ -41,9 +42,17 @@ def elapsed(since: float) -> float:
     return now() - since
 
 
-@app.task
-async def passed() -> None:
+def past() -> None:
+    # In the body too, where the peers take it: a task would be begun only after one more commit.
     mark(os.environ["BENCH_MARKS"])
+
+
+@app.task
+async def held() -> None:
+    """What the first worker is killed in; the second goes on."""
+    mark(os.environ["BENCH_MARKS"])
+    if os.environ.get("BENCH_HANG"):
+        await asyncio.sleep(600)
 
 
 @app.workflow
@@ -72,9 +81,8 @@ async def receiver(ctx: Context, count: int) -> list[float]:
 async def resumable(ctx: Context, count: int) -> None:
     for number in range(count):
         await work(number)
-    await passed()
-    await ctx.signal("go")
-    await passed()
+    past()
+    await held()
 
 
 Measure = Callable[[int], Awaitable[Once]]
@@ -186,22 +194,23 @@ def w6(given: Arguments) -> None:
 
 
 def w7(given: Arguments) -> None:
-    """Killed after the last step was recorded and passed; then from before another worker opens to past it again."""
+    """Killed at work, past its last step; then, the lease over, from before another worker opens to past that step."""
 
     async def once(n: int) -> Once:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "marks"
             handle = await resumable.start(n)
-            first = spawn(MODULE, given.for_role("role_worker"), BENCH_MARKS=str(file))
-            await asyncio.to_thread(await_marks, file, 1)
-            while (await handle.describe()).status != "awaiting_promise":
-                await asyncio.sleep(0.005)
+            first = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file), BENCH_HANG="1")
+            await asyncio.to_thread(await_marks, file, 2)  # past the steps, and in the call: which was committed before
             first.kill()
             first.wait()
-            await handle.signal("go")
-            second = spawn(MODULE, given.for_role("role_worker"), BENCH_MARKS=str(file))
+            await asyncio.sleep(given.lease_seconds + LEASE_OVER_SECONDS)  # alone this wait is not counted
+            status = (await handle.describe()).status
+            assert status == "executing", f"the dead worker should hold the run, which is {status}"
+            second = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file))
             began = float(first_line(second))
-            over = await asyncio.to_thread(await_marks, file, 2)
+            over = await asyncio.to_thread(await_marks, file, 3)
+            await handle.result()
             second.kill()
             second.wait()
         return Once(n, over - began)
@@ -269,9 +278,17 @@ async def asked_for_live(url: str) -> Any:
 
 
 def role_worker(given: Arguments) -> None:
+    be_worker(given)
+
+
+def role_resume(given: Arguments) -> None:
+    be_worker(given, lease_seconds=given.lease_seconds)
+
+
+def be_worker(given: Arguments, *, lease_seconds: float = 30.0) -> None:
     async def go() -> None:
         print(now(), flush=True)
-        async with app, app.worker(concurrency=given.in_flight):
+        async with app, app.worker(concurrency=given.in_flight, lease_seconds=lease_seconds):
             await asyncio.Event().wait()
 
     app.use_store(given.url)  # which opens nothing, but loads the store's driver: a program does so as it is loaded

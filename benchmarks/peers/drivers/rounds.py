@@ -19,6 +19,7 @@ from pathlib import Path
 now = time.monotonic  # one clock for every process of the machine
 ROOT = Path(__file__).resolve().parents[3]
 WARM_UP_SHARE = 10
+LEASE_OVER_SECONDS = 0.5  # so long after its time a lease has run out for sure
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Arguments:
     workers: int = 2
     poll_seconds: float = 0.0
     batch: int = 100
+    lease_seconds: float = 2.0
 
     @classmethod
     def read(cls) -> Arguments:
@@ -43,12 +45,16 @@ class Arguments:
         parser.add_argument("--workers", type=int, default=2, help="w9: worker processes")
         parser.add_argument("--poll-seconds", type=float, default=0.0, help="how often what polls polls")
         parser.add_argument("--batch", type=int, default=100, help="how many jobs a worker fetches at once")
+        parser.add_argument(
+            "--lease-seconds", type=float, default=2.0, help="w7: how long a dead worker holds its work"
+        )
         return cls(**vars(parser.parse_args()))
 
     def for_role(self, role: str) -> list[str]:
         """The same settings as the arguments of a worker process."""
         given = ["--url", self.url, "--n", str(self.n), "--in-flight", str(self.in_flight)]
-        return [role, *given, "--poll-seconds", str(self.poll_seconds), "--batch", str(self.batch)]
+        given += ["--poll-seconds", str(self.poll_seconds), "--batch", str(self.batch)]
+        return [role, *given, "--lease-seconds", str(self.lease_seconds)]
 
 
 @dataclass
