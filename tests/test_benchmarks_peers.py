@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,8 +20,20 @@ from benchmarks.growth_summary import charts
 from benchmarks.growth_summary import summarise as summarise_growth
 from benchmarks.growth_summary import table as growth_table
 from benchmarks.growth_work import result_of_set
+from benchmarks.peers import plan
 from benchmarks.peers.__main__ import main as peers_main
-from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, PEERS, POSTGRES, SQLITE, WORKLOADS, Figure
+from benchmarks.peers.catalogue import (
+    CONTESTANTS,
+    FEWER,
+    HOLDFAST,
+    PEERS,
+    POSTGRES,
+    SIZES,
+    SQLITE,
+    WORKLOADS,
+    Figure,
+)
+from benchmarks.peers.drivers.rounds import Arguments, Once, measure, two_at_a_time
 from benchmarks.peers.environments import Environment, prepare, reason
 from benchmarks.peers.plan import Plan, named
 from benchmarks.peers.publishing import chart, machine
@@ -47,7 +61,9 @@ def test_every_round_measures_holdfast_beside_each_peer_in_turn() -> None:
     assert first == ["Holdfast", "DBOS", "DBOS, 4 in flight", "Absurd"]
     assert second == first[::-1]
     jobs = [c.contestant.label for c in calls if (c.round, c.workload, c.store) == (0, "w1_jobs", POSTGRES)]
-    assert jobs == ["Holdfast", "Procrastinate", "PgQueuer"], "job queues are put beside Holdfast's plain jobs"
+    assert jobs == ["Holdfast", "Procrastinate", "PgQueuer", "PgQueuer, 500 a fetch"], (
+        "job queues are put beside Holdfast's plain jobs"
+    )
     rounds = [call.round for call in calls]
     assert rounds == sorted(rounds), "a run that is cut short has whole rounds behind it"
 
@@ -68,6 +84,17 @@ def test_times_are_compared_at_one_size_alone() -> None:
             assert len({each.sizes[name] for each in CONTESTANTS if name in each.sizes}) == 1
 
 
+def test_all_get_the_same_sizes_but_dbos() -> None:
+    for each in CONTESTANTS:
+        differing = {name for name, size in each.sizes.items() if size != SIZES[name]}
+        assert differing <= (set(FEWER) if each.peer == "dbos" else set())
+
+
+def test_times_are_not_repeated_within_a_round() -> None:
+    repeated = {name for each in CONTESTANTS for name in each.repeats}
+    assert {WORKLOADS[name].figure for name in repeated} == {Figure.RATE}
+
+
 def test_a_quick_plan_is_small_and_measures_the_same_things() -> None:
     quick = Plan(1, list(WORKLOADS), [POSTGRES, SQLITE], list(PEERS), quick=True)
     whole = Plan(1, list(WORKLOADS), [POSTGRES, SQLITE], list(PEERS))
@@ -81,6 +108,16 @@ def test_a_quick_plan_is_small_and_measures_the_same_things() -> None:
 def test_other_versions_make_another_run() -> None:
     assert EVERYTHING.digest({"dbos": "1"}) != EVERYTHING.digest({"dbos": "2"})
     assert EVERYTHING.digest({"dbos": "1"}) == EVERYTHING.digest({"dbos": "1"})
+    assert EVERYTHING.digest({}, "this code") != EVERYTHING.digest({}, "that code")
+
+
+@pytest.mark.parametrize("changed", [{"settings_on": {"w5": ("--poll-seconds", "9")}}, {"repeats": {"w1": 99}}])
+def test_other_settings_make_another_run(changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = EVERYTHING.digest({})
+    monkeypatch.setattr(plan, "CONTESTANTS", (replace(CONTESTANTS[1], **changed), *CONTESTANTS[2:]))
+    other = EVERYTHING.digest({})
+    monkeypatch.setattr(plan, "CONTESTANTS", CONTESTANTS[1:])
+    assert len({before, other, EVERYTHING.digest({})}) == 3
 
 
 @pytest.mark.parametrize("contestant", CONTESTANTS, ids=lambda each: each.label)
@@ -104,8 +141,8 @@ def test_dbos_gets_its_own_form_of_urls() -> None:
 
 
 def test_holdfast_is_measured_whatever_peers_are_asked_for() -> None:
-    plan = Plan(1, ["w3"], [SQLITE], ["dbos"])
-    assert [call.contestant.label for call in plan.calls()] == ["Holdfast", "DBOS"]
+    asked = Plan(1, ["w3"], [SQLITE], ["dbos"])
+    assert [call.contestant.label for call in asked.calls()] == ["Holdfast", "DBOS"]
 
 
 def test_lists_are_read_in_the_order_of_the_catalogue_and_unknown_names_refused() -> None:
@@ -113,6 +150,35 @@ def test_lists_are_read_in_the_order_of_the_catalogue_and_unknown_names_refused(
     assert named(None, ["a", "b"], "store") == ["a", "b"]
     with pytest.raises(SystemExit, match="unknown workload: w99; there are w1, w2"):
         named("w99", ["w1", "w2"], "workload")
+
+
+async def test_bulk_goes_in_two_batches_at_once() -> None:
+    for n, most, batches in ((1, 1, 1), (7, 4, 2), (5_000, 2_000, 3)):
+        begun: list[tuple[int, int]] = []
+        both = asyncio.Event()
+
+        async def start(first: int, count: int, begun: Any = begun, both: Any = both, batches: int = batches) -> None:
+            begun.append((first, count))
+            if len(begun) == min(2, batches):
+                both.set()
+            await both.wait()
+
+        await two_at_a_time(n, start)
+        assert len(begun) == batches
+        assert max(count for _, count in begun) == most
+        assert [number for first, count in sorted(begun) for number in range(first, first + count)] == list(range(n))
+
+
+def test_a_round_does_its_size_as_often_as_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes: list[int] = []
+
+    def once(n: int) -> Once:
+        sizes.append(n)
+        return Once(n, 0.5, [0.001])
+
+    measure(Arguments("w1", "url", 20, repeats=3), once)
+    assert sizes == [2, 20, 20, 20], "a tenth first, which does not count"
+    assert json.loads(capsys.readouterr().out) == {"units": 60, "seconds": 1.5, "p50_ms": 1.0, "p99_ms": 1.0}
 
 
 def test_requirements_are_pinned() -> None:
@@ -160,6 +226,7 @@ def test_a_call_that_fails_says_why_and_ends_in_time(tmp_path: Path, program: st
 
     call: Any = type("Call", (), {})()
     call.contestant, call.store, call.workload, call.n, call.round, call.key = Driver(), SQLITE, "w1", 1, 0, "k"
+    call.repeats, call.command = 1, Driver().command
     server: Any = None
     found = Runner(server, tmp_path, {}, timeout_seconds=1.0).run(call)
     assert found["failed"] == failure

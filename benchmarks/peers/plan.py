@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, POSTGRES, SQLITE, WORKLOADS, Contestant
@@ -23,10 +24,14 @@ class Call:
     store: str
     contestant: Contestant
     n: int
+    repeats: int = 1
 
     @property
     def key(self) -> str:
         return f"{self.round}/{self.workload}/{self.store}/{self.contestant.label}/{self.n}"
+
+    def command(self, python: Path, url: str) -> list[str]:
+        return self.contestant.command(python, self.workload, self.store, url, self.n, self.repeats)
 
 
 @dataclass(frozen=True)
@@ -48,18 +53,22 @@ class Plan:
         return min(whole, max(QUICK_LEAST, whole // QUICK_SHARE)) if self.quick else whole
 
     def calls(self) -> Iterator[Call]:
-        """Every second round runs the systems the other way round, so that none is always the first."""
         for number in range(self.rounds):
-            for workload in self.workloads:
-                for store in self.stores:
-                    able = [c for c in self.contestants() if store in c.stores and workload in c.sizes]
-                    for contestant in reversed(able) if number % 2 else able:
-                        yield Call(number, workload, store, contestant, self.size(contestant, workload))
+            yield from self.round(number)
 
-    def digest(self, versions: Mapping[str, Any]) -> str:
+    def round(self, number: int) -> Iterator[Call]:
+        """Every second round runs the systems the other way round, so that none is always the first."""
+        for workload in self.workloads:
+            for store in self.stores:
+                able = [c for c in self.contestants() if store in c.stores and workload in c.sizes]
+                for contestant in reversed(able) if number % 2 else able:
+                    repeats = 1 if self.quick else contestant.repeats.get(workload, 1)
+                    yield Call(number, workload, store, contestant, self.size(contestant, workload), repeats)
+
+    def digest(self, versions: Mapping[str, Any], code: str = "") -> str:
         """Two runs with the same digest measure the same thing, so that one may go on with the other's results."""
-        whole = [[call.key, call.contestant.settings] for call in self.calls()]
-        return hashlib.sha256(json.dumps([whole, versions], sort_keys=True).encode()).hexdigest()[:16]
+        whole = [[call.key, call.command(Path("python"), "url")] for call in self.calls()]
+        return hashlib.sha256(json.dumps([whole, versions, code], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def named(given: str | None, known: Sequence[str], what: str) -> list[str]:

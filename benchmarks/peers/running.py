@@ -68,6 +68,7 @@ class Runner:
             "store": call.store,
             "system": call.contestant.label,
             "n": call.n,
+            "repeats": call.repeats,
         }
         with self._store(call) as url:
             found = self._prepared(call, url) or self._measured(call, url)
@@ -87,7 +88,7 @@ class Runner:
     def _measured(self, call: Call, url: str) -> Record:
         peer = call.contestant.peer
         python = self.environments[peer].python if peer else Path(sys.executable)
-        code, output = self._bounded(call.contestant.command(python, call.workload, call.store, url, call.n))
+        code, output = self._bounded(call.command(python, url))
         if code is None:
             return {"failed": f"took longer than {self.timeout_seconds:.0f} s"}
         lines = output.strip().splitlines()

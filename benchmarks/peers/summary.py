@@ -82,14 +82,14 @@ def times(ratio: float | None) -> str:
 
 def table(rows: Iterable[Row], absent: Mapping[str, str]) -> str:
     """The one table, and under it who is not in it and why."""
-    head = f"{'':9} {'store':9} {'system':19} {'n':>7} {'median':>10} {'':14} {'spread':>6} {'rounds':>6}"
+    head = f"{'':9} {'store':9} {'system':22} {'n':>7} {'median':>10} {'':14} {'spread':>6} {'rounds':>6}"
     lines = [f"{head} {'Holdfast is':>12}"]
     last = ""
     for row in rows:
         if row["workload"] != last:
             last = row["workload"]
             lines.append(f"{last}: {WORKLOADS[last].title}")
-        head = f"{'':9} {row['store']:9} {row['system']:19} {row['n']:>7,}"
+        head = f"{'':9} {row['store']:9} {row['system']:22} {row['n']:>7,}"
         if "median" not in row:
             lines.append(f"{head} failed: {row['failed']}")
             continue

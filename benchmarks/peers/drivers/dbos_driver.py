@@ -155,7 +155,7 @@ def many(given: Arguments, steps: int) -> None:
             seconds, took = beside_each_other(n, given.in_flight, lambda: DBOS.start_workflow_async(async_steps, steps))
         return Once(n * steps, seconds, took)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def w1(given: Arguments) -> None:
@@ -178,7 +178,7 @@ def w3(given: Arguments) -> None:
         sync_steps(n)
         return Once(n, now() - began)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def w4(given: Arguments) -> None:
@@ -188,7 +188,7 @@ def w4(given: Arguments) -> None:
         seconds, _ = beside_each_other(1, 1, lambda: DBOS.start_workflow_async(parent, n))
         return Once(n, seconds)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def w5(given: Arguments) -> None:
@@ -218,7 +218,7 @@ def w5(given: Arguments) -> None:
         took = [end - began for end, began in zip(received, sent, strict=True)]
         return Once(n, sum(took), took)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def enqueue(given: Arguments, client: Any, engine: Any, queue: str, n: int) -> None:
@@ -239,7 +239,7 @@ def w6(given: Arguments) -> None:
         enqueue(given, client, engine, "nobody_listens", n)
         return Once(n, now() - began)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def w7(given: Arguments) -> None:
@@ -257,7 +257,7 @@ def w7(given: Arguments) -> None:
             second.wait()
         return Once(n, passed - began)
 
-    measure(given.n, once, warm_up=False)
+    measure(given, once, warm_up=False)
 
 
 def role_resume(given: Arguments) -> None:
@@ -277,7 +277,7 @@ def w8(given: Arguments) -> None:
         seconds, took = beside_each_other(n, n, lambda: DBOS.start_workflow_async(sleeper))
         return Once(n, seconds, took)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def w9(given: Arguments) -> None:
@@ -301,7 +301,7 @@ def w9(given: Arguments) -> None:
         return Once(n, now() - began)
 
     with workers(MODULE, given.for_role("role_worker"), given.workers, settle_seconds=1.5):
-        measure(given.n, once)
+        measure(given, once)
 
 
 def role_worker(given: Arguments) -> None:

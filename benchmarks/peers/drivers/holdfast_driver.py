@@ -22,13 +22,13 @@ from benchmarks.peers.drivers.rounds import (
     measure,
     now,
     spawn,
+    two_at_a_time,
     workers,
 )
 from holdfast import App, Context
 from holdfast.cli.worker import collect_seldom
 
 MODULE = "benchmarks.peers.drivers.holdfast_driver"
-START_MANY = 2_000
 app = App("bench")
 
 
@@ -96,19 +96,16 @@ def measured(given: Arguments, once: Measure, *, warm_up: bool = True) -> None:
         async with app:
             return await once(n)
 
-    measure(given.n, lambda n: run(go(n)), warm_up=warm_up)
+    measure(given, lambda n: run(go(n)), warm_up=warm_up)
 
 
 async def start(definition: Any, inputs: list[Any]) -> list[Any]:
-    """In batches, two at a time: one is made ready while the store writes the other."""
     handles: list[Any] = []
-    batches = iter(range(0, len(inputs), START_MANY))
 
-    async def start_some() -> None:
-        for first in batches:
-            handles.extend(await definition.start_many(inputs[first : first + START_MANY]))
+    async def start_some(first: int, count: int) -> None:
+        handles.extend(await definition.start_many(inputs[first : first + count]))
 
-    await asyncio.gather(start_some(), start_some())
+    await two_at_a_time(len(inputs), start_some)
     return handles
 
 

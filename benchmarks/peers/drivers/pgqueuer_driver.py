@@ -1,6 +1,7 @@
 """PgQueuer, a job queue without steps, on PostgreSQL. Its tables in the database of `--url` are made anew.
 
-As its guide advises: one connection for the worker, a pool for producers, a large batch for short jobs.
+As its guide advises: one connection for the worker, a pool for producers, a large batch for short jobs. Bulk goes in
+two batches at a time, as it does elsewhere.
 """
 # mypy: disable-error-code="import-not-found, untyped-decorator, no-any-return"
 
@@ -18,7 +19,7 @@ from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver, AsyncpgPoolDriver
 from pgqueuer.queries import Queries
 
-from benchmarks.peers.drivers.rounds import Arguments, Once, leave, measure, now, workers
+from benchmarks.peers.drivers.rounds import Arguments, Once, leave, measure, now, two_at_a_time, workers
 
 MODULE = "benchmarks.peers.drivers.pgqueuer_driver"
 PRODUCERS = 8
@@ -60,19 +61,31 @@ async def until_empty(connection: Any) -> float:
     return now()
 
 
+async def producer(given: Arguments) -> Any:
+    """On an empty queue, with a pool."""
+    await fresh(given)
+    return Queries(AsyncpgPoolDriver(await asyncpg.create_pool(given.url, min_size=PRODUCERS, max_size=PRODUCERS)))
+
+
 def many(given: Arguments, *, count: int, in_count: bool, delay_seconds: int = 0) -> None:
-    """Enqueued in one call and worked off by `count` processes; with the enqueueing itself if `in_count`."""
-    queries = LOOP.run_until_complete(fresh(given))
+    """Enqueued in bulk and worked off by `count` processes; with the enqueueing itself if `in_count`."""
+    queries = LOOP.run_until_complete(producer(given))
     connection = LOOP.run_until_complete(asyncpg.connect(given.url))
+
+    async def enqueue(_: int, n: int) -> None:
+        await queries.enqueue(["one"] * n, [b"x"] * n, [0] * n, [timedelta(seconds=delay_seconds)] * n)
 
     async def go(n: int) -> float:
         began = now()
-        await queries.enqueue(["one"] * n, [b"x"] * n, [0] * n, [timedelta(seconds=delay_seconds)] * n)
-        enqueued = now()
-        return await until_empty(connection) - (began if in_count else enqueued)
+        if in_count:
+            await two_at_a_time(n, enqueue)
+        else:  # in one commit: no worker finds a part of them before the clock runs
+            await enqueue(0, n)
+            began = now()
+        return await until_empty(connection) - began
 
     with workers(MODULE, given.for_role("role_worker"), count, settle_seconds=1.0):
-        measure(given.n, lambda n: Once(n, LOOP.run_until_complete(go(n))))
+        measure(given, lambda n: Once(n, LOOP.run_until_complete(go(n))))
 
 
 def w1_jobs(given: Arguments) -> None:
@@ -80,10 +93,8 @@ def w1_jobs(given: Arguments) -> None:
 
 
 def w1_each(given: Arguments) -> None:
-    LOOP.run_until_complete(fresh(given))
+    queries = LOOP.run_until_complete(producer(given))
     connection = LOOP.run_until_complete(asyncpg.connect(given.url))
-    pool = LOOP.run_until_complete(asyncpg.create_pool(given.url, min_size=PRODUCERS, max_size=PRODUCERS))
-    queries = Queries(AsyncpgPoolDriver(pool))
 
     async def go(n: int) -> float:
         gate = asyncio.Semaphore(PRODUCERS)
@@ -97,7 +108,7 @@ def w1_each(given: Arguments) -> None:
         return await until_empty(connection) - began
 
     with workers(MODULE, given.for_role("role_worker"), 1, settle_seconds=1.0):
-        measure(given.n, lambda n: Once(n, LOOP.run_until_complete(go(n))))
+        measure(given, lambda n: Once(n, LOOP.run_until_complete(go(n))))
 
 
 def w5(given: Arguments) -> None:
@@ -124,20 +135,21 @@ def w5(given: Arguments) -> None:
         took = LOOP.run_until_complete(go(n))
         return Once(n, sum(took), took)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def w6(given: Arguments) -> None:
-    queries = LOOP.run_until_complete(fresh(given))
+    queries = LOOP.run_until_complete(producer(given))
+
+    async def enqueue(_: int, n: int) -> None:
+        await queries.enqueue(["one"] * n, [b"x"] * n, [0] * n)
 
     async def go(n: int) -> float:
         began = now()
-        for first in range(0, n, 1000):
-            count = min(1000, n - first)
-            await queries.enqueue(["one"] * count, [b"x"] * count, [0] * count)
+        await two_at_a_time(n, enqueue)
         return now() - began
 
-    measure(given.n, lambda n: Once(n, LOOP.run_until_complete(go(n))))
+    measure(given, lambda n: Once(n, LOOP.run_until_complete(go(n))))
 
 
 def w8_jobs(given: Arguments) -> None:

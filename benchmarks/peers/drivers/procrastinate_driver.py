@@ -11,7 +11,7 @@ from typing import Any
 import procrastinate
 import psycopg
 
-from benchmarks.peers.drivers.rounds import Arguments, Once, leave, measure, now, workers
+from benchmarks.peers.drivers.rounds import Arguments, Once, leave, measure, now, two_at_a_time, workers
 
 MODULE = "benchmarks.peers.drivers.procrastinate_driver"
 SCHEMA = "procrastinate_bench"
@@ -85,23 +85,27 @@ def role_worker(given: Arguments) -> None:
     asyncio.run(go())
 
 
-def defer(task: Any, n: int) -> None:
-    LOOP.run_until_complete(task.batch_defer_async(*({"number": number} for number in range(n))))
+def defer(task: Any, n: int, *, in_one: bool = False) -> None:
+    async def some(first: int, count: int) -> None:
+        await task.batch_defer_async(*({"number": number} for number in range(first, first + count)))
+
+    LOOP.run_until_complete(some(0, n) if in_one else two_at_a_time(n, some))
 
 
 def many(given: Arguments, *, count: int, in_count: bool, delay_seconds: int = 0) -> None:
-    """Deferred in one call and worked off by `count` processes; with the deferring itself if `in_count`."""
+    """Deferred in bulk and worked off by `count` processes; with the deferring itself if `in_count`."""
     app = fresh(given)
     ended = Ended(given)
 
     def once(n: int) -> Once:
         before, began = ended(), now()
-        defer(app.one.configure(schedule_in={"seconds": delay_seconds}) if delay_seconds else app.one, n)
+        task = app.one.configure(schedule_in={"seconds": delay_seconds}) if delay_seconds else app.one
+        defer(task, n, in_one=not in_count)  # in one commit: no worker finds a part of them before the clock runs
         deferred = now()
         return Once(n, ended.wait(before + n) - (began if in_count else deferred))
 
     with workers(MODULE, given.for_role("role_worker"), count):
-        measure(given.n, once)
+        measure(given, once)
 
 
 def w1_jobs(given: Arguments) -> None:
@@ -127,7 +131,7 @@ def w1_each(given: Arguments) -> None:
         return Once(n, ended.wait(before + n) - began)
 
     with workers(MODULE, given.for_role("role_worker"), 1):
-        measure(given.n, once)
+        measure(given, once)
 
 
 def w5(given: Arguments) -> None:
@@ -153,7 +157,7 @@ def w5(given: Arguments) -> None:
         took = LOOP.run_until_complete(go(n))
         return Once(n, sum(took), took)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def w6(given: Arguments) -> None:
@@ -161,11 +165,10 @@ def w6(given: Arguments) -> None:
 
     def once(n: int) -> Once:
         began = now()
-        for first in range(0, n, 1000):
-            defer(app.one, min(1000, n - first))
+        defer(app.one, n)
         return Once(n, now() - began)
 
-    measure(given.n, once)
+    measure(given, once)
 
 
 def w8_jobs(given: Arguments) -> None:

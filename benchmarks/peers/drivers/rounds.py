@@ -6,19 +6,21 @@ Nothing but the standard library: this is imported in the environments of the pe
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 now = time.monotonic  # one clock for every process of the machine
 ROOT = Path(__file__).resolve().parents[3]
 WARM_UP_SHARE = 10
+START_MANY = 2_000
 LEASE_OVER_SECONDS = 0.5  # so long after its time a lease has run out for sure
 
 
@@ -29,6 +31,7 @@ class Arguments:
     workload: str
     url: str
     n: int
+    repeats: int = 1
     in_flight: int = 100
     workers: int = 2
     poll_seconds: float = 0.0
@@ -41,6 +44,7 @@ class Arguments:
         parser.add_argument("workload")
         parser.add_argument("--url", required=True)
         parser.add_argument("--n", type=int, required=True)
+        parser.add_argument("--repeats", type=int, default=1, help="how often the size is done, one after the other")
         parser.add_argument("--in-flight", type=int, default=100, help="how many run beside each other")
         parser.add_argument("--workers", type=int, default=2, help="w9: worker processes")
         parser.add_argument("--poll-seconds", type=float, default=0.0, help="how often what polls polls")
@@ -66,14 +70,31 @@ class Once:
     latencies: list[float] = field(default_factory=list)
 
 
-def measure(n: int, once: Callable[[int], Once], *, warm_up: bool = True) -> None:
-    """A tenth of the size first, then the round that counts, printed as JSON."""
+def measure(given: Arguments, once: Callable[[int], Once], *, warm_up: bool = True) -> None:
+    """A tenth of the size first, then the round that counts, printed as JSON: the size, as often as is asked."""
     if warm_up:
-        once(max(1, n // WARM_UP_SHARE))
-    found = once(n)
-    waits = sorted(found.latencies)
-    line = {"units": found.units, "seconds": found.seconds, "p50_ms": _at(waits, 0.5), "p99_ms": _at(waits, 0.99)}
+        once(max(1, given.n // WARM_UP_SHARE))
+    found = [once(given.n) for _ in range(given.repeats)]
+    waits = sorted(wait for each in found for wait in each.latencies)
+    line = {
+        "units": sum(each.units for each in found),
+        "seconds": sum(each.seconds for each in found),
+        "p50_ms": _at(waits, 0.5),
+        "p99_ms": _at(waits, 0.99),
+    }
     print(json.dumps(line), flush=True)
+
+
+async def two_at_a_time(n: int, start: Callable[[int, int], Awaitable[None]]) -> None:
+    """`start(first, count)` in batches of at most 2,000: one is made ready while the store writes the other."""
+    size = min(START_MANY, max(1, (n + 1) // 2))
+    batches = iter(range(0, n, size))
+
+    async def start_some() -> None:
+        for first in batches:
+            await start(first, min(size, n - first))
+
+    await asyncio.gather(start_some(), start_some())
 
 
 def _at(values: list[float], share: float) -> float | None:
