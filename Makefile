@@ -58,7 +58,7 @@ test-browser: $(READY) ## the dashboard in a real Chromium (as root it is instal
 bench: $(READY) ## all benchmarks, one table
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-peers: $(READY) ## Holdfast beside its peers, about ten minutes (ARGS=--quick to see that it works)
+bench-peers: $(READY) ## Holdfast beside its peers, about half an hour (ARGS=--quick to see that it works)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 bench-growth: $(READY) ## what grows with the ledger, and what does not, a plot each

@@ -20,6 +20,7 @@ from benchmarks.figures import HEADER, figures, line
 from benchmarks.flow import FLOW_WORKLOADS
 from benchmarks.loops import run
 from benchmarks.pick_cost import PICK_WORKLOADS
+from benchmarks.provenance import source
 from benchmarks.workloads import WORKLOADS, Workload
 from holdfast.cli.worker import collect_seldom
 
@@ -68,6 +69,7 @@ def facts() -> dict[str, Any]:
         "system": platform.system(),
         "cores": len(os.sched_getaffinity(0)),
         "holdfast": version("holdfast"),
+        **source(),
     }
 
 
@@ -88,14 +90,15 @@ def main(arguments: list[str] | None = None) -> int:
     names = [given.workload] if given.workload else [*WORKLOADS, *PICK_WORKLOADS, *FLOW_WORKLOADS, *BATCH_WORKLOADS]
     stores = [given.store] if given.store else (["sqlite"] if given.workload else ["sqlite", "postgres"])
     rows: list[dict[str, Any]] = []
+    known = facts()
     for name in names:
         for store in stores:
             if name in OPERATIONS:
-                print(json.dumps({**facts(), **operation.run(name, given.n or OPERATIONS[name], given.rounds)}))
+                print(json.dumps({**known, **operation.run(name, given.n or OPERATIONS[name], given.rounds)}))
                 return 0
             if not rows and not given.json:
                 print(HEADER, flush=True)
-            rows.append({**facts(), **run(measure(name, store, given.n, given.rounds))})
+            rows.append({**known, **run(measure(name, store, given.n, given.rounds))})
             if not given.json:
                 print(line(rows[-1]), flush=True)
     if given.json:

@@ -5,7 +5,9 @@ Colours are those of Okabe and Ito, which colour-blind readers can tell apart; t
 
 from __future__ import annotations
 
+import itertools
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -16,6 +18,7 @@ LEFT, RIGHT = 340, 40
 ROW = 32
 LINE_HEIGHT = 18
 PLOT_HEIGHT = 280
+NOTE_LETTERS = 140  # that fit into a line
 _STYLE = """text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11px;fill:#59636e}
 .title{font-size:16px;font-weight:600}.panel{font-weight:600}.grid{stroke:#8c959f;stroke-opacity:.35}
 .one{stroke:#1f2328;stroke-width:1.5}
@@ -24,11 +27,12 @@ _STYLE = """text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11
 
 @dataclass(frozen=True)
 class Dot:
-    """One system's place in a row; `label` is shown when pointed at."""
+    """One system's place in a row; `label` is shown when pointed at. A doubtful one is hollow."""
 
     series: str
     value: float
     label: str
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,8 @@ def _document(title: str, notes: Sequence[str], height: float, parts: Sequence[s
 def _head(title: str, notes: Sequence[str], series: Sequence[str]) -> tuple[list[str], float]:
     parts = [_text(16, 26, title, "title")]
     y = 46.0
-    for note in notes:
-        parts.append(_text(16, y, note, "small"))
+    for line in itertools.chain.from_iterable(textwrap.wrap(note, NOTE_LETTERS) for note in notes):
+        parts.append(_text(16, y, line, "small"))
         y += 15
     legend, y = _legend(series, y + 8)
     return parts + legend, y
@@ -141,7 +145,8 @@ def dot_chart(title: str, notes: Sequence[str], panels: Mapping[str, Sequence[Do
             parts.append(_line(LEFT, middle, end, middle, "grid"))
             for dot in row.dots:
                 x, colour = place(dot.value, low, high, LEFT, end), COLOURS[series.index(dot.series) % len(COLOURS)]
-                shape = f'<circle cx="{x:g}" cy="{middle:g}" r="5.5" fill="{colour}">'
+                inside = f'none" stroke="{colour}" stroke-width="2.5' if dot.is_doubtful else colour
+                shape = f'<circle cx="{x:g}" cy="{middle:g}" r="{4.5 if dot.is_doubtful else 5.5}" fill="{inside}">'
                 parts.append(f"{shape}<title>{escape(dot.label)}</title></circle>")
         y = bottom + 26
     parts.append(_text((LEFT + end) / 2, y + 4, axis, "small", "middle"))

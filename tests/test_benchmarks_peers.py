@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from benchmarks import provenance
 from benchmarks.chart import Dot, DotRow, Line, dot_chart, line_chart, place, powers, short, ticks_between
 from benchmarks.growth import main as growth_main
 from benchmarks.growth_plan import dimensions
@@ -20,7 +21,7 @@ from benchmarks.growth_summary import charts
 from benchmarks.growth_summary import summarise as summarise_growth
 from benchmarks.growth_summary import table as growth_table
 from benchmarks.growth_work import result_of_set
-from benchmarks.peers import plan
+from benchmarks.peers import plan, running
 from benchmarks.peers.__main__ import main as peers_main
 from benchmarks.peers.catalogue import (
     CONTESTANTS,
@@ -292,6 +293,10 @@ def test_the_table_shows_failures_and_noise() -> None:
     assert re.search(r"DBOS +10 +60 a second +0\.80! +2 +17 x", shown)
 
 
+def test_the_table_shows_how_often_a_round_did_its_size() -> None:
+    assert re.search(r"Holdfast +5 x 10 ", table(summarise([record("Holdfast", 0.01, repeats=5)]), {}))
+
+
 # ---------------------------------------------------------------------- charts
 
 
@@ -325,7 +330,11 @@ def test_the_published_chart_has_date_versions_machine_and_who_is_missing() -> N
     found = {
         "date": "2026-01-02",
         "machine": {"cores": 2, "memory_gb": 24, "architecture": "x86_64", "system": "Linux"},
+        "commit": "1234567",
+        "dirty": True,
         "versions": {"holdfast": "0.1.0", "dbos": "3.3.0"},
+        "durability": "fsync on",
+        "settings": {"Holdfast": "200 in flight"},
         "missing": {"absurd": "did not install: no network"},
         "quick": False,
         "rows": summarise([record("Holdfast", 0.01), record("DBOS", 0.1)]),
@@ -333,9 +342,85 @@ def test_the_published_chart_has_date_versions_machine_and_who_is_missing() -> N
     picture = chart(found)
     for part in ("2026-01-02", "2 cores, 24 GB, x86_64, Linux", "dbos 3.3.0", "absurd, it did not install: no network"):
         assert part in picture
+    for part in ("commit 1234567, changed", "Holdfast: 200 in flight.", "fsync on"):
+        assert part in picture
     assert "medians of 1 rounds" in picture
     assert "no measurement" not in picture
     assert "no measurement" in chart({**found, "quick": True})
+
+
+def published(*records: dict[str, Any]) -> str:
+    """The chart of these."""
+    none: dict[str, str] = {}
+    machine_facts = {"cores": 2, "memory_gb": 24, "architecture": "x86_64", "system": "Linux"}
+    facts = {"date": "", "commit": None, "dirty": None, "machine": machine_facts, "versions": none, "missing": none}
+    return chart({**facts, "settings": {"Holdfast": ""}, "durability": "", "quick": False, "rows": summarise(records)})
+
+
+def test_the_chart_shows_what_failed() -> None:
+    failed = {"failed": "took longer than 60 s"}
+    assert "; DBOS failed" in published(record("Holdfast", 0.01), record("DBOS", 0.1, **failed))
+    picture = published(record("Holdfast", 0.01, **failed), record("DBOS", 0.1))
+    assert ">Holdfast failed<" in picture
+    assert "<title>DBOS" not in picture, "there is nothing to compare it with"
+
+
+def test_the_chart_marks_rounds_that_differ() -> None:
+    quiet = [record("Holdfast", 0.01), record("DBOS", 0.1), record("DBOS", 0.11, round=1)]
+    assert "Hollow" not in published(*quiet)
+    noisy = published(*quiet, record("DBOS", 0.5, round=2))
+    assert "Hollow: the rounds differ by more than 30%." in noisy
+    assert noisy.count('fill="none"') == 1
+
+
+def test_what_differs_much_gets_two_more_rounds_beside_holdfast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"Holdfast": iter([1.0, 1.0, 1.1, 1.1]), "Absurd": iter([3.0, 3.0]), "DBOS": iter([2.0, 9.0, 3.0, 3.0])}
+    seconds["DBOS, 4 in flight"] = iter([2.0, 2.0])
+
+    class Server:
+        def __init__(self, **_: object) -> None: ...
+
+        def __enter__(self) -> Server:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    def run_call(_: Runner, call: Any) -> dict[str, Any]:
+        found = record(call.contestant.label, next(seconds[call.contestant.label]), round=call.round)
+        return {**found, "key": call.key}
+
+    monkeypatch.setattr(running, "PostgresServer", Server)
+    monkeypatch.setattr(Runner, "run", run_call)
+    asked = Plan(2, ["w1"], [POSTGRES], ["dbos", "absurd"])
+    there = {name: Environment(Path("python")) for name in asked.peers}
+    log = Log(tmp_path / "run.jsonl", "plan", resume=False)
+    assert running.run(asked, there, log, timeout_seconds=1, budget_seconds=60)
+    rounds = {row["system"]: row["rounds"] for row in summarise(log.records.values())}
+    assert rounds == {"Holdfast": 4, "DBOS": 4, "DBOS, 4 in flight": 2, "Absurd": 2}
+
+
+def test_facts_say_which_commit_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    assert provenance.source() == {"commit": None, "dirty": None}
+    for folder in provenance.MEASURED:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.py").write_text("1")
+    for command in (("init",), ("add", "."), ("commit", "-m", "first")):
+        git(*command)
+    clean, before = provenance.source(), provenance.code()
+    assert re.fullmatch("[0-9a-f]{7,}", str(clean["commit"]))
+    assert clean["dirty"] is False
+    (tmp_path / "README.md").write_text("what is written about it may differ")
+    assert (provenance.source(), provenance.code()) == (clean, before)
+    (tmp_path / "src" / "a.py").write_text("2")
+    assert provenance.source() == {**clean, "dirty": True}
+    assert provenance.code() != before, "a run does not go on with results of other code"
 
 
 def test_the_machine_is_described_by_its_class_alone() -> None:

@@ -13,9 +13,10 @@ from benchmarks.peers.environments import prepare
 from benchmarks.peers.plan import Plan, every_store, every_workload, named
 from benchmarks.peers.running import ROOT, Log, run
 from benchmarks.peers.summary import summarise, table
+from benchmarks.provenance import code
 
 PUBLISHED = ROOT / "docs" / "img"
-BUDGET_SECONDS = 600.0
+BUDGET_SECONDS = 2_400.0
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -27,8 +28,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to compare")
     parser.add_argument("--resume", action="store_true", help="go on where the last run of this kind was cut short")
     parser.add_argument("--publish", action="store_true", help="write JSON and chart into docs/img too")
-    parser.add_argument("--timeout", type=float, default=45.0, help="seconds for one call (45)")
-    parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds for all calls (600)")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one call (60)")
+    parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, help="seconds for all calls (2,400)")
     cache = os.environ.get("HOLDFAST_BENCH_CACHE") or ROOT / ".bench"
     parser.add_argument("--cache", type=Path, default=Path(cache), help="environments and results (.bench)")
     asked = parser.parse_args(given)
@@ -51,7 +52,9 @@ def main(given: list[str] | None = None) -> int:
     missing = publishing.absent(environments)
     for name, why in missing.items():
         print(f"{name} {why}", flush=True)
-    log = Log(cache / "peers" / "run.jsonl", plan.digest(publishing.versions(environments)), resume=asked.resume)
+    log = Log(
+        cache / "peers" / "run.jsonl", plan.digest(publishing.versions(environments), code()), resume=asked.resume
+    )
     if log.records:
         print(f"going on after {len(log.records)} calls of the last run", flush=True)
     complete = False

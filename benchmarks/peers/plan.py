@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,10 @@ class Call:
     @property
     def key(self) -> str:
         return f"{self.round}/{self.workload}/{self.store}/{self.contestant.label}/{self.n}"
+
+    @property
+    def case(self) -> tuple[str, str, str]:
+        return self.workload, self.store, self.contestant.label
 
     def command(self, python: Path, url: str) -> list[str]:
         return self.contestant.command(python, self.workload, self.store, url, self.n, self.repeats)
@@ -64,6 +68,11 @@ class Plan:
                 for contestant in reversed(able) if number % 2 else able:
                     repeats = 1 if self.quick else contestant.repeats.get(workload, 1)
                     yield Call(number, workload, store, contestant, self.size(contestant, workload), repeats)
+
+    def round_of(self, number: int, cases: Set[tuple[str, str, str]]) -> list[Call]:
+        """A further round of some workloads, stores and systems, each beside Holdfast."""
+        beside = {(workload, store, HOLDFAST.label) for workload, store, _ in cases}
+        return [call for call in self.round(number) if call.case in cases | beside]
 
     def digest(self, versions: Mapping[str, Any], code: str = "") -> str:
         """Two runs with the same digest measure the same thing, so that one may go on with the other's results."""

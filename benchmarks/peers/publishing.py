@@ -17,10 +17,18 @@ from typing import Any
 from benchmarks.chart import Dot, DotRow, dot_chart
 from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, POSTGRES, SQLITE, WORKLOADS
 from benchmarks.peers.environments import Environment
-from benchmarks.peers.summary import Row, shown, times
+from benchmarks.peers.summary import NOISY, Row, shown, times
+from benchmarks.provenance import shown as code_shown
+from benchmarks.provenance import source
 from holdfast.testing.postgres_launch import postgres_binaries
 
 PANELS = {POSTGRES: "On PostgreSQL", SQLITE: "On SQLite"}
+DURABILITY = (
+    "PostgreSQL with fsync on, and synchronous_commit on for every commit that decides something; those of Holdfast's "
+    "leases and timers that can be done again do not wait for the disk (docs/explanation/performance.md). On SQLite "
+    "each system's own default: of Holdfast a write-ahead log synced with every commit that decides something, of DBOS "
+    "the rollback journal, synced in full."
+)
 
 
 def postgres_version() -> str:
@@ -58,9 +66,10 @@ def report(
     systems = {row["system"] for row in rows}
     return {
         "date": time.strftime("%Y-%m-%d"),
+        **source(),
         "machine": machine(),
         "versions": versions(environments),
-        "durability": "PostgreSQL with fsync and synchronous_commit on; each system's own default on SQLite",
+        "durability": DURABILITY,
         "quick": quick,
         "complete": complete,
         "workloads": {name: {"title": work.title, "unit": work.unit} for name, work in WORKLOADS.items()},
@@ -81,7 +90,13 @@ def chart(found: Mapping[str, Any]) -> str:
     machine_said = f"{facts['cores']} cores, {facts['memory_gb']} GB, {facts['architecture']}, {facts['system']}"
     rounds = sorted({row["rounds"] for row in found["rows"] if "rounds" in row})
     count = " to ".join(dict.fromkeys(str(number) for number in (rounds[0], rounds[-1]))) if rounds else "no"
-    notes = [f"{found['date']}; {machine_said}. All systems in one run, alternating; medians of {count} rounds.", said]
+    code = code_shown({key: found.get(key) for key in ("commit", "dirty")})
+    notes = [f"{found['date']}; {machine_said}. All systems in one run, alternating; medians of {count} rounds."]
+    notes.append(f"{said} ({code}).")
+    notes.append(f"Holdfast: {found['settings'][HOLDFAST.label]}. How the others were run is in the JSON beside this.")
+    notes.append(found["durability"])
+    if any(row.get("spread", 0) > NOISY for row in found["rows"]):
+        notes.append(f"Hollow: the rounds differ by more than {NOISY:.0%}.")
     notes += [f"Not measured: {name}, it {why}." for name, why in found["missing"].items()]
     if found["quick"]:
         notes.append("A quick run: these figures are no measurement.")
@@ -94,17 +109,25 @@ def chart(found: Mapping[str, Any]) -> str:
 def _panel(rows: Sequence[Row], store: str) -> list[DotRow]:
     panel = []
     for name, work in WORKLOADS.items():
-        measured = [r for r in rows if r["workload"] == name and r["store"] == store and "median" in r]
-        ours = next((row for row in measured if row["system"] == HOLDFAST.label), None)
-        if ours is None or len(measured) < 2:  # a row of Holdfast alone compares nothing
+        tried = [row for row in rows if row["workload"] == name and row["store"] == store]
+        if len(tried) < 2:  # a row of Holdfast alone compares nothing
             continue
-        dots = [Dot(HOLDFAST.label, 1.0, f"Holdfast: {shown(ours['median'])} {work.unit}")]
-        for row in measured:
-            if row["ratio"]:
-                label = f"{row['system']}: {shown(row['median'])} {work.unit}, Holdfast is {times(row['ratio'])}"
-                dots.append(Dot(row["system"], 1 / row["ratio"], label))
-        panel.append(DotRow(f"{name}  {work.title}", f"Holdfast: {shown(ours['median'])} {work.unit}", dots))
+        ours = next((row for row in tried if row["system"] == HOLDFAST.label and "median" in row), None)
+        said = [f"Holdfast: {shown(ours['median'])} {work.unit}"] if ours else []
+        said += [f"{row['system']} failed" for row in tried if "median" not in row]
+        panel.append(DotRow(f"{name}  {work.title}", "; ".join(said), [dot for row in tried for dot in _dots(row)]))
     return panel
+
+
+def _dots(row: Row) -> list[Dot]:
+    """None of what failed, nor of what Holdfast failed at: there is nothing to compare it with."""
+    is_ours = row["system"] == HOLDFAST.label
+    if "median" not in row or not (is_ours or row["ratio"]):
+        return []
+    label = f"{row['system']}: {shown(row['median'])} {row['unit']}"
+    label += "" if is_ours else f", Holdfast is {times(row['ratio'])}"
+    label += f"; a round failed: {row['failed']}" if "failed" in row else ""
+    return [Dot(row["system"], 1.0 if is_ours else 1 / row["ratio"], label, row["spread"] > NOISY)]
 
 
 def write(found: Mapping[str, Any], folder: Path) -> list[Path]:

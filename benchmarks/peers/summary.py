@@ -41,6 +41,7 @@ def _place(system: str, systems: list[str]) -> int:
 
 def _row(workload: str, store: str, system: str, rounds: list[Mapping[str, Any]]) -> Row:
     row: Row = {"workload": workload, "store": store, "system": system, "n": rounds[0]["n"]}
+    row["repeats"] = rounds[0].get("repeats", 1)
     failures = [record["failed"] for record in rounds if "failed" in record]
     good = [record for record in rounds if "failed" not in record]
     if failures:
@@ -58,6 +59,14 @@ def _row(workload: str, store: str, system: str, rounds: list[Mapping[str, Any]]
     if late:
         row["p99_ms"] = statistics.median(late)
     return row
+
+
+def is_noisy(row: Row) -> bool:
+    return bool(row.get("spread", 0.0) > NOISY)
+
+
+def _size(row: Row) -> str:
+    return (f"{row['repeats']} x " if row["repeats"] > 1 else "") + f"{row['n']:,}"
 
 
 def _ratio(row: Row, ours: float | None) -> float | None:
@@ -82,18 +91,18 @@ def times(ratio: float | None) -> str:
 
 def table(rows: Iterable[Row], absent: Mapping[str, str]) -> str:
     """The one table, and under it who is not in it and why."""
-    head = f"{'':9} {'store':9} {'system':22} {'n':>7} {'median':>10} {'':14} {'spread':>6} {'rounds':>6}"
+    head = f"{'':9} {'store':9} {'system':22} {'n':>10} {'median':>10} {'':14} {'spread':>6} {'rounds':>6}"
     lines = [f"{head} {'Holdfast is':>12}"]
     last = ""
     for row in rows:
         if row["workload"] != last:
             last = row["workload"]
             lines.append(f"{last}: {WORKLOADS[last].title}")
-        head = f"{'':9} {row['store']:9} {row['system']:22} {row['n']:>7,}"
+        head = f"{'':9} {row['store']:9} {row['system']:22} {_size(row):>10}"
         if "median" not in row:
             lines.append(f"{head} failed: {row['failed']}")
             continue
-        spread = f"{row['spread']:.2f}" + ("!" if row["spread"] > NOISY else "")
+        spread = f"{row['spread']:.2f}" + ("!" if is_noisy(row) else "")
         figures = (
             f"{shown(row['median']):>10} {row['unit']:14} {spread:>6} {row['rounds']:>6} {times(row['ratio']):>12}"
         )
