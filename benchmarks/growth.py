@@ -2,25 +2,28 @@
 
 Within a round every size is measured beside the smallest, so that a machine that gets slower meanwhile does not look
 like growth. growth_plan says what is measured, growth_work how, growth_load fills ledgers, growth_run walks through
-the sizes, growth_summary makes table and plots.
+the sizes, growth_summary makes table and plots, growth_publishing puts them to those of other days.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import logging
 import os
 import sys
-import time
 from pathlib import Path
 
 from benchmarks.growth_plan import dimensions
+from benchmarks.growth_publishing import report, write
 from benchmarks.growth_run import Growth
-from benchmarks.growth_summary import summarise, table, write
+from benchmarks.growth_summary import summarise, table
 from benchmarks.loops import run
 from benchmarks.peers.plan import named
-from benchmarks.peers.publishing import machine, versions
+from benchmarks.peers.publishing import versions
 from benchmarks.peers.running import ROOT, Log
+from benchmarks.provenance import code
 
 PUBLISHED = ROOT / "docs" / "img"
 STORES = ("postgres", "sqlite")
@@ -44,17 +47,23 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     return asked
 
 
+def digest(quick: bool) -> str:
+    """Of what one run may go on with of another: the same code on the same versions of what it needs."""
+    return hashlib.sha256(json.dumps([quick, code(), versions({})]).encode()).hexdigest()[:16]
+
+
 def main(given: list[str] | None = None) -> int:
     asked = arguments(given)
     logging.disable(logging.WARNING)  # workers that are killed on purpose are reported by the next one
-    known = dimensions(asked.quick, asked.most)
+    whole = dimensions(asked.quick, asked.most)
+    known = whole
     if asked.measures:
         every = list(dict.fromkeys(name for dimension in known.values() for name in dimension.measures))
         wanted = set(named(asked.measures, every, "measure"))
         known = {name: dimension.narrowed(wanted) for name, dimension in known.items()}
     rounds = asked.rounds or (1 if asked.quick else 3)
     chosen, stores = named(asked.dimensions, list(known), "dimension"), named(asked.stores, STORES, "store")
-    log = Log(asked.cache / "growth" / "run.jsonl", f"growth-{asked.quick}", resume=asked.resume)
+    log = Log(asked.cache / "growth" / "run.jsonl", digest(asked.quick), resume=asked.resume)
     growth = Growth(log, rounds, asked.quick)
     complete = False
     try:
@@ -64,22 +73,15 @@ def main(given: list[str] | None = None) -> int:
         complete = not growth.failures
     except KeyboardInterrupt:
         print("\ninterrupted; --resume goes on from here", flush=True)
-    rows = summarise(list(log.records.values()), known)
-    found = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine(),
-        "versions": versions({}),
-        "quick": asked.quick,
-        "smallest": {name: growth.sizes(dimension)[0] for name, dimension in known.items()},
-        "failures": growth.failures,
-        "rows": rows,
-    }
-    print(table(rows, known))
+    rows = summarise(list(log.records.values()), whole)
+    smallest = {name: growth.sizes(dimension)[0] for name, dimension in whole.items()}
+    print(table(rows, whole, smallest))
     for what, why in growth.failures.items():
         print(f"{what} could not be measured: {why}")
-    written = write(found, known, asked.cache / "growth")
+    found = report(rows, smallest, growth.failures, quick=asked.quick)
+    written = write(found, whole, asked.cache / "growth")
     if asked.publish:
-        written += write(found, known, PUBLISHED)
+        written += write(found, whole, PUBLISHED, beside_others=True)
     for path in written:
         print(f"written to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
     return 0 if complete else 3

@@ -1,15 +1,13 @@
-"""From single costs to the table and the plots; what should stay flat and does not is marked."""
+"""From single costs to rows and the table; what should stay flat and does not is marked."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.chart import Line, line_chart, short
+from benchmarks.chart import short
 from benchmarks.growth_plan import Dimension
 
 GREW = 1.3
@@ -41,10 +39,10 @@ def summarise(records: Sequence[Mapping[str, Any]], known: Mapping[str, Dimensio
     return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]], known: Mapping[str, Dimension]) -> str:
+def table(rows: Sequence[Mapping[str, Any]], known: Mapping[str, Dimension], smallest: Mapping[str, int]) -> str:
     lines = []
     for name, group in itertools.groupby(rows, key=lambda row: row["dimension"]):
-        lines.append(f"{known[name].title} (smallest: {short(known[name].sizes[0])} {known[name].axis})")
+        lines.append(f"{known[name].title} (smallest: {short(smallest[name])} {known[name].axis})")
         for row in group:
             head = f"  {row['store']:9} {known[name].measures[row['measure']].label:45} {short(row['size']):>6}"
             if "growth" not in row:
@@ -54,37 +52,3 @@ def table(rows: Sequence[Mapping[str, Any]], known: Mapping[str, Dimension]) -> 
             costs = f"{row['base_ms']:>10.4g} -> {row['cost_ms']:<10.4g} ms"
             lines.append(f"{head} {costs} {row['growth']:>7.2f} x  spread {row['spread']:.2f}{mark}")
     return "\n".join(lines)
-
-
-def charts(found: Mapping[str, Any], known: Mapping[str, Dimension]) -> dict[str, str]:
-    """One SVG a dimension: cost relative to the smallest size."""
-    facts = found["machine"]
-    kind = f"{facts['cores']} cores, {facts['memory_gb']} GB, {facts['architecture']}, {facts['system']}"
-    pictures = {}
-    for name, dimension in known.items():
-        lines: dict[tuple[str, str], list[tuple[float, float]]] = {}
-        for row in found["rows"]:
-            if row["dimension"] == name and "growth" in row:
-                start = [(float(found["smallest"][name]), 1.0)]
-                lines.setdefault((row["measure"], row["store"]), start).append((row["size"], row["growth"]))
-        if lines:
-            notes = [f"{found['date']}; {kind}. Cost beside that of the smallest, in one run; 1 is no growth."]
-            notes.append("Solid: PostgreSQL. Dashed: SQLite.")
-            if found["quick"]:
-                notes.append("A quick run: these figures are no measurement.")
-            drawn = [
-                Line(dimension.measures[measure].label, points, dashed=store == "sqlite")
-                for (measure, store), points in lines.items()
-            ]
-            pictures[name] = line_chart(dimension.title, notes, drawn, dimension.axis, "times")
-    return pictures
-
-
-def write(found: Mapping[str, Any], known: Mapping[str, Dimension], folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / "growth.json"]
-    written[0].write_text(json.dumps(found, indent=2) + "\n")
-    for name, picture in charts(found, known).items():
-        written.append(folder / f"growth-{name}.svg")
-        written[-1].write_text(picture)
-    return written

@@ -15,9 +15,9 @@ from typing import Any
 
 import asyncpg
 
+from benchmarks import workloads
 from benchmarks.environment import worker_processes
 from benchmarks.peers.drivers.holdfast_driver import asked_for_live
-from benchmarks.workloads import WORKLOADS
 from holdfast import App, Context
 
 EVENTS_A_STEP = 5  # scheduled, started, awaited, completed, resumed
@@ -108,7 +108,9 @@ def workload(name: str) -> Cost:
     async def cost(url: str, n: int) -> float:
         theirs.use_store(url)
         async with theirs:
-            found = await WORKLOADS[name].measure(url, n)
+            found = await workloads.WORKLOADS[name].measure(url, n)
+        if name == "w8":  # the nap itself is the same in all ledgers, and would hide what grows
+            return (found.seconds - workloads.NAP_SECONDS) / found.count
         if found.latencies_ms:
             return statistics.median(found.latencies_ms) / 1e3
         return found.seconds / found.count

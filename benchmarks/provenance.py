@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ("src", "benchmarks")  # what is written about it may differ
@@ -26,7 +28,7 @@ def code() -> str:
     return found.hexdigest()[:16]
 
 
-def shown(found: dict[str, str | bool | None]) -> str:
+def shown(found: Mapping[str, Any]) -> str:
     """As a line of a chart has it."""
     if found["commit"] is None:
         return "no checkout"

@@ -29,6 +29,7 @@ from holdfast.models.handle import Handle
 BATCH = 2_000
 TEN = 10
 AT_ONCE = 200
+NAP_SECONDS = 1.0
 LEASE_SECONDS = 2.0  # of the worker that w7 kills
 CROWD = 800  # of many runs that take no time, on PostgreSQL, as beside the peers; on SQLite nothing would be gained
 
@@ -211,7 +212,7 @@ async def w7(url: str, n: int) -> Round:
 
 
 async def w8(url: str, n: int) -> Round:
-    return await _to_result(sleeper, [1.0] * n, 1)
+    return await _to_result(sleeper, [NAP_SECONDS] * n, 1)
 
 
 async def w9(url: str, n: int) -> Round:

@@ -16,11 +16,6 @@ import pytest
 from benchmarks import provenance
 from benchmarks.chart import Dot, DotRow, Line, dot_chart, line_chart, place, powers, short, ticks_between
 from benchmarks.growth import main as growth_main
-from benchmarks.growth_plan import dimensions
-from benchmarks.growth_summary import charts
-from benchmarks.growth_summary import summarise as summarise_growth
-from benchmarks.growth_summary import table as growth_table
-from benchmarks.growth_work import result_of_set
 from benchmarks.peers import plan, running
 from benchmarks.peers.__main__ import main as peers_main
 from benchmarks.peers.catalogue import (
@@ -428,57 +423,7 @@ def test_the_machine_is_described_by_its_class_alone() -> None:
     assert json.dumps(machine())
 
 
-# ---------------------------------------------------------------------- growth
-
-
-def growth_record(measure: str, base: float, cost: float, number: int = 0) -> dict[str, Any]:
-    named_as = {"dimension": "history", "store": "sqlite", "measure": measure, "size": 1_000, "round": number}
-    return {"key": f"{measure}{number}", **named_as, "base": base, "cost": cost}
-
-
-def test_growth_is_the_median_of_rounds_and_marked_only_where_it_should_be_flat() -> None:
-    known = dimensions(quick=False)
-    records = [growth_record("step", 1, factor, number) for number, factor in enumerate((1.0, 1.5, 9.0))]
-    records.append(growth_record("replay", 1, 50))
-    by_measure = {row["measure"]: row for row in summarise_growth(records, known)}
-    assert (by_measure["step"]["growth"], by_measure["step"]["grew"]) == (1.5, True)
-    assert (by_measure["replay"]["growth"], by_measure["replay"]["grew"]) == (50, False)
-    shown = growth_table(list(by_measure.values()), known)
-    assert shown.count("GREW") == 1
-
-
-def test_growth_that_failed_is_named() -> None:
-    known = dimensions(quick=False)
-    failed = {**growth_record("step", 1, 1), "failed": "TimeoutError: "}
-    assert "failed: TimeoutError" in growth_table(summarise_growth([failed], known), known)
-
-
-def test_growth_covers_the_sizes_that_were_promised() -> None:
-    known = dimensions(quick=False)
-    assert list(known["finished"].sizes) == [10_000, 1_000_000, 5_000_000]
-    assert list(known["processes"].sizes) == [1, 2, 4]
-    assert list(known["history"].sizes) == [10, 1_000, 10_000]
-    assert list(known["width"].sizes) == [10, 100, 1_000, 10_000]
-    assert list(known["payload"].sizes) == [100, 10_000, 500_000]
-    assert list(dimensions(quick=False, most_finished=1_000_000)["finished"].sizes) == [10_000, 1_000_000]
-
-
-async def test_the_cost_of_a_result_is_found_on_a_ledger_of_its_own(tmp_path: Path) -> None:
-    for width in dimensions(quick=True)["width"].quick_sizes:
-        assert await result_of_set(f"sqlite:///{tmp_path}/{width}.db", width) > 0
-
-
-def test_growth_can_be_narrowed_to_some_measures() -> None:
-    known = dimensions(quick=True)
-    assert list(known["finished"].narrowed({"w2", "w5"}).measures) == ["w2", "w5"]
-    assert known["payload"].narrowed({"w2"}).measures == {}
-
-
-def test_there_is_a_plot_for_each_dimension_that_was_measured() -> None:
-    known = dimensions(quick=False)
-    rows = summarise_growth([growth_record("step", 1, 1.1)], known)
-    facts = {"date": "2026-01-02", "machine": machine(), "quick": False, "smallest": {"history": 10}, "rows": rows}
-    assert set(charts(facts, known)) == {"history"}
+# ---------------------------------------------------------------------- both commands
 
 
 @pytest.mark.parametrize("module", ["benchmarks.peers", "benchmarks.growth"])

@@ -90,7 +90,7 @@ def chart(found: Mapping[str, Any]) -> str:
     machine_said = f"{facts['cores']} cores, {facts['memory_gb']} GB, {facts['architecture']}, {facts['system']}"
     rounds = sorted({row["rounds"] for row in found["rows"] if "rounds" in row})
     count = " to ".join(dict.fromkeys(str(number) for number in (rounds[0], rounds[-1]))) if rounds else "no"
-    code = code_shown({key: found.get(key) for key in ("commit", "dirty")})
+    code = code_shown(found)
     notes = [f"{found['date']}; {machine_said}. All systems in one run, alternating; medians of {count} rounds."]
     notes.append(f"{said} ({code}).")
     notes.append(f"Holdfast: {found['settings'][HOLDFAST.label]}. How the others were run is in the JSON beside this.")
