@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmarks import growth_work as work
 
@@ -13,7 +14,7 @@ class Measure:
     """Something whose cost is looked at while `x` grows; `flat` if it should not."""
 
     label: str
-    cost: Callable[[str, int], Awaitable[float]]
+    cost: Callable[[str, int], Coroutine[Any, Any, float]]
     flat: bool = True
     unit: str = "ms"
 

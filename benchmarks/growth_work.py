@@ -10,7 +10,7 @@ import os
 import sqlite3
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import asyncpg
@@ -27,7 +27,7 @@ PARKED = "parked"
 began_at: dict[int, float] = {}  # when each step of the last workflow began
 turns: dict[int, asyncio.Event] = {}  # lets a member of a join set end
 app = App("growth", os.environ.get("HOLDFAST_DATABASE") or "holdfast.db")
-Cost = Callable[[str, int], Awaitable[float]]
+Cost = Callable[[str, int], Coroutine[Any, Any, float]]
 
 
 @app.task

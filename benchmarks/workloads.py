@@ -21,7 +21,7 @@ from benchmarks.bare_shapes import beside
 from benchmarks.definitions import Echo, FanOut, Stepper, Steps, app, echo, held_after, sequence, sleeper, tree
 from benchmarks.environment import Round, worker_processes
 from benchmarks.peers.catalogue import Figure
-from benchmarks.peers.drivers.rounds import LEASE_OVER_SECONDS, await_marks
+from benchmarks.peers.drivers.rounds import LEASE_OVER_SECONDS, await_marks, marks
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.models.handle import Handle
@@ -198,15 +198,16 @@ async def w7(url: str, n: int) -> Round:
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "marks"
-        arguments, marks = ("1", str(LEASE_SECONDS)), {"BENCH_MARKS": str(file)}
+        arguments, variables = ("1", str(LEASE_SECONDS)), {"BENCH_MARKS": str(file)}
         handle = await held_after.start(n)
-        async with worker_processes(url, 1, *arguments, **marks, BENCH_HANG="1"):
+        async with worker_processes(url, 1, *arguments, **variables, BENCH_HANG="1"):
             await asyncio.to_thread(await_marks, file, 2)  # past the steps, and in the call: which was committed before
+        before = len(marks(file))  # two; more, if it lost its lease on the way and did all of it again
         await asyncio.sleep(LEASE_SECONDS + LEASE_OVER_SECONDS)
         status = (await handle.describe()).status
         assert status == "executing", f"the dead worker should hold the run, which is {status}"
-        async with worker_processes(url, 1, *arguments, **marks) as (began,):
-            past = await asyncio.to_thread(await_marks, file, 3)
+        async with worker_processes(url, 1, *arguments, **variables) as (began,):
+            past = await asyncio.to_thread(await_marks, file, before + 1)
             await handle.result()
     return Round(n, past - began)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from benchmarks import bare_shapes
+from benchmarks import bare_shapes, workloads
 from benchmarks.__main__ import main
 from benchmarks.batch import BATCH_WORKLOADS
 from benchmarks.flow import FLOW_WORKLOADS
@@ -33,6 +33,9 @@ def run_benchmark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     monkeypatch.setattr(bare_shapes, "SAMPLE_SECONDS", 0)
     monkeypatch.setattr(bare_shapes, "SLEEP_SECONDS", 0.001)
     monkeypatch.setattr(bare_shapes, "WARM_RUNS", 4)
+    monkeypatch.setattr(workloads, "NAP_SECONDS", 0.01)
+    monkeypatch.setattr(workloads, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(workloads, "LEASE_OVER_SECONDS", 0.1)
 
     def run(*arguments: str) -> dict[str, object]:
         assert main([*arguments, "--rounds", "1", "--json"]) == 0

@@ -19,6 +19,7 @@ from benchmarks.peers.drivers.rounds import (
     Arguments,
     Once,
     await_marks,
+    end,
     first_line,
     leave,
     mark,
@@ -230,14 +231,12 @@ def w7(given: Arguments) -> None:
             app.spawn("resumable", {"count": n}, queue=QUEUE)
             first = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file), BENCH_HANG="1")
             await_marks(file, 1)
-            first.kill()
-            first.wait()
+            end(first)
             time.sleep(given.lease_seconds + LEASE_OVER_SECONDS)  # alone this wait is not counted
             second = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file))
             began = float(first_line(second))
             passed = await_marks(file, 2)
-            second.kill()
-            second.wait()
+            end(second)
         return Once(n, passed - began)
 
     measure(given, once, warm_up=False)

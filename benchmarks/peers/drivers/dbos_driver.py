@@ -24,6 +24,7 @@ from benchmarks.peers.drivers.rounds import (
     Arguments,
     Once,
     await_marks,
+    end,
     first_line,
     leave,
     mark,
@@ -248,13 +249,11 @@ def w7(given: Arguments) -> None:
             file = Path(folder) / "marks"
             first = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file), BENCH_HANG="1")
             await_marks(file, 1)
-            first.kill()
-            first.wait()
+            end(first)
             second = spawn(MODULE, given.for_role("role_resume"), BENCH_MARKS=str(file))
             began = float(first_line(second))
             passed = await_marks(file, 2)
-            second.kill()
-            second.wait()
+            end(second)
         return Once(n, passed - began)
 
     measure(given, once, warm_up=False)

@@ -21,6 +21,7 @@ now = time.monotonic  # one clock for every process of the machine
 ROOT = Path(__file__).resolve().parents[3]
 WARM_UP_SHARE = 10
 START_MANY = 2_000
+SETTLE_SECONDS = 0.5
 LEASE_OVER_SECONDS = 0.5  # so long after its time a lease has run out for sure
 
 
@@ -116,19 +117,27 @@ def first_line(process: subprocess.Popen[str]) -> str:
     return line
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """As a crash would."""
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
 @contextlib.contextmanager
-def workers(module: str, arguments: list[str], count: int, settle_seconds: float = 0.5) -> Iterator[None]:
+def workers(module: str, arguments: list[str], count: int, settle_seconds: float | None = None) -> Iterator[None]:
     """So many worker processes, up and waiting for work."""
     processes = [spawn(module, arguments) for _ in range(count)]
     try:
         for process in processes:
             first_line(process)
-        time.sleep(settle_seconds)  # their first look at an empty queue is not part of the round
+        # Their first look at an empty queue is not part of the round.
+        time.sleep(SETTLE_SECONDS if settle_seconds is None else settle_seconds)
         yield
     finally:
         for process in processes:
-            process.kill()
-            process.wait()
+            end(process)
 
 
 def marks(path: Path) -> list[float]:
