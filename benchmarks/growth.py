@@ -23,7 +23,7 @@ from benchmarks.loops import run
 from benchmarks.peers.plan import named
 from benchmarks.peers.publishing import versions
 from benchmarks.peers.running import ROOT, Log
-from benchmarks.provenance import code
+from benchmarks.provenance import code, source
 
 PUBLISHED = ROOT / "docs" / "img"
 STORES = ("postgres", "sqlite")
@@ -63,6 +63,7 @@ def main(given: list[str] | None = None) -> int:
         known = {name: dimension.narrowed(wanted) for name, dimension in known.items()}
     rounds = asked.rounds or (1 if asked.quick else 3)
     chosen, stores = named(asked.dimensions, list(known), "dimension"), named(asked.stores, STORES, "store")
+    measured = source()
     log = Log(asked.cache / "growth" / "run.jsonl", digest(asked.quick), resume=asked.resume)
     growth = Growth(log, rounds, asked.quick)
     complete = False
@@ -78,7 +79,7 @@ def main(given: list[str] | None = None) -> int:
     print(table(rows, whole, smallest))
     for what, why in growth.failures.items():
         print(f"{what} could not be measured: {why}")
-    found = report(rows, smallest, growth.failures, quick=asked.quick)
+    found = report(rows, smallest, growth.failures, measured, quick=asked.quick)
     written = write(found, whole, asked.cache / "growth")
     if asked.publish:
         written += write(found, whole, PUBLISHED, beside_others=True)

@@ -14,17 +14,22 @@ from typing import Any
 from benchmarks.chart import Line, line_chart
 from benchmarks.growth_plan import Dimension
 from benchmarks.peers.publishing import machine, versions
-from benchmarks.provenance import shown, source
+from benchmarks.provenance import shown
 
 Row = dict[str, Any]
 PLACE = ("dimension", "store", "measure", "size")
 
 
 def report(
-    rows: Sequence[Row], smallest: Mapping[str, int], failures: Mapping[str, str], *, quick: bool
+    rows: Sequence[Row],
+    smallest: Mapping[str, int],
+    failures: Mapping[str, str],
+    measured: Mapping[str, Any],
+    *,
+    quick: bool,
 ) -> dict[str, Any]:
-    """All that is known of a run, by dimension."""
-    stamp = {"date": time.strftime("%Y-%m-%d"), **source()}
+    """All that is known of a run, by dimension; `measured` is the source as it was when the run began."""
+    stamp = {"date": time.strftime("%Y-%m-%d"), **measured}
     facts = {"machine": machine(), "versions": versions({})}
     names = dict.fromkeys([row["dimension"] for row in rows] + [what.split(" on ")[0] for what in failures])
     return {

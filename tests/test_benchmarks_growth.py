@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import growth, provenance
+from benchmarks import growth
 from benchmarks.growth import digest
 from benchmarks.growth_plan import dimensions
 from benchmarks.growth_publishing import charts, merged, read, report, write
 from benchmarks.growth_summary import summarise, table
 from benchmarks.growth_work import result_of_set
+
+MEASURED = {"commit": "7654321", "dirty": False}
 
 
 def record(measure: str, base: float, cost: float, number: int = 0) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def test_there_is_a_plot_for_each_dimension_that_was_measured() -> None:
     for name in ("width", "payload"):
         one = {"measure": next(iter(known[name].measures)), "dimension": name}
         rows += summarise([{**record("", 1, 1.1), **one}], known)
-    found = report(rows, {name: dimension.sizes[0] for name, dimension in known.items()}, {}, quick=False)
+    found = report(rows, {name: dimension.sizes[0] for name, dimension in known.items()}, {}, MEASURED, quick=False)
     pictures = charts(found, known)
     assert set(pictures) == {"history", "width", "payload"}
     assert f"sqlite {sqlite3.sqlite_version}" in pictures["width"]
@@ -88,7 +90,7 @@ def test_publishing_leaves_what_was_not_measured_again(tmp_path: Path) -> None:
 
     def run_of(measure: str, growth: float, **more: Any) -> dict[str, Any]:
         rows = summarise([{**record(measure, 1, growth), **more}], known)
-        return report(rows, smallest, {}, quick=False)
+        return report(rows, smallest, {}, MEASURED, quick=False)
 
     first = run_of("step", 1.1)
     for row in first["dimensions"]["history"]["rows"]:
@@ -109,7 +111,7 @@ def test_publishing_leaves_what_was_not_measured_again(tmp_path: Path) -> None:
         ("postgres", "step"): 1.3,
     }
     assert rows["sqlite", "step"]["commit"] == "1234567"
-    assert rows["sqlite", "signal"]["commit"] == provenance.source()["commit"]
+    assert rows["sqlite", "signal"]["commit"] == MEASURED["commit"]
     assert "2026-01-02 (commit 1234567), " in (tmp_path / "growth-history.svg").read_text()
     again = merged(found, run_of("step", 2.0), known)
     assert [row["growth"] for row in again["dimensions"]["history"]["rows"]] == [1.3, 1.2, 2.0]

@@ -13,7 +13,7 @@ from benchmarks.peers.environments import prepare
 from benchmarks.peers.plan import Plan, every_store, every_workload, named
 from benchmarks.peers.running import ROOT, Log, run
 from benchmarks.peers.summary import summarise, table
-from benchmarks.provenance import code
+from benchmarks.provenance import code, source
 
 PUBLISHED = ROOT / "docs" / "img"
 BUDGET_SECONDS = 2_400.0
@@ -52,6 +52,7 @@ def main(given: list[str] | None = None) -> int:
     missing = publishing.absent(environments)
     for name, why in missing.items():
         print(f"{name} {why}", flush=True)
+    measured = source()
     log = Log(
         cache / "peers" / "run.jsonl", plan.digest(publishing.versions(environments), code()), resume=asked.resume
     )
@@ -66,7 +67,7 @@ def main(given: list[str] | None = None) -> int:
     print(table(rows, missing))
     if not complete:
         print("Not all rounds were run; --resume goes on from here.")
-    found = publishing.report(rows, environments, quick=plan.quick, complete=complete)
+    found = publishing.report(rows, environments, measured, quick=plan.quick, complete=complete)
     written = publishing.write(found, cache / "peers")
     if asked.publish:
         written += publishing.write(found, PUBLISHED)

@@ -19,7 +19,6 @@ from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, POSTGRES, SQLITE, 
 from benchmarks.peers.environments import Environment
 from benchmarks.peers.summary import NOISY, Row, shown, times
 from benchmarks.provenance import shown as code_shown
-from benchmarks.provenance import source
 from holdfast.testing.postgres_launch import postgres_binaries
 
 PANELS = {POSTGRES: "On PostgreSQL", SQLITE: "On SQLite"}
@@ -60,13 +59,18 @@ def machine() -> dict[str, Any]:
 
 
 def report(
-    rows: Sequence[Row], environments: Mapping[str, Environment], *, quick: bool, complete: bool
+    rows: Sequence[Row],
+    environments: Mapping[str, Environment],
+    measured: Mapping[str, Any],
+    *,
+    quick: bool,
+    complete: bool,
 ) -> dict[str, Any]:
-    """All that is known of a run."""
+    """All that is known of a run; `measured` is the source as it was when the run began."""
     systems = {row["system"] for row in rows}
     return {
         "date": time.strftime("%Y-%m-%d"),
-        **source(),
+        **measured,
         "machine": machine(),
         "versions": versions(environments),
         "durability": DURABILITY,
