@@ -31,7 +31,7 @@ def code() -> str:
 def shown(found: Mapping[str, Any]) -> str:
     """As a line of a chart has it."""
     if found["commit"] is None:
-        return "no checkout"
+        return "commit not known"
     return f"commit {found['commit']}" + (", changed" if found["dirty"] else "")
 
 
