@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import LIVE, TERMINAL, Status
 from holdfast.store.base import Store
-from holdfast.store.effects import AdvanceExecution, Commit, DeliverSignal, SpawnExecutions
+from holdfast.store.effects import AdvanceExecution, Commit, ContinueExecution, DeliverSignal, SpawnExecutions
 from holdfast.store.values import ExecutionClaim, NewSignal
 from holdfast.testing.hand import Hand, child_rows, done, go, keep, park, promise_of, replay, row, strand, wait_children
 from holdfast.testing.stores import Stores
@@ -340,3 +341,60 @@ async def test_a_middle_that_is_cancelled_releases_the_top(hand: Hand, store: St
     assert (await hand.view(top)).children_pending == 1
     await hand.apply(sibling, done())
     assert (await hand.view(top)).status is Status.RUNNABLE
+
+
+# ---------------------------------------------------------------------- runs that went on as others
+
+
+async def run_of_three(hand: Hand) -> tuple[list[bytes], list[ExecutionClaim]]:
+    """The ids of an execution that went on twice, and parks; and what each of its runs started and left behind."""
+    claim, runs, left = await hand.take(row("a")), [], []
+    for turn in range(3):
+        runs.append(claim.promise)
+        late, ended = await spawn(hand, claim, 2, quorum=1)
+        await hand.apply(late, park("never"))
+        await hand.apply(ended, done())
+        left.append(late)
+        claim = await hand.take()
+        if turn < 2:
+            new = row("a", promise=PromiseId.from_bytes(claim.promise).successor("continued").to_bytes())
+            await hand.apply(claim, done(), ContinueExecution(new))
+            claim = await hand.take()
+    await hand.apply(claim, park("never"))
+    return runs, left
+
+
+@pytest.mark.parametrize("named", [0, 1, 2], ids=["first", "between", "newest"])
+async def test_cascade_takes_what_earlier_runs_left_behind(hand: Hand, store: Store, named: int) -> None:
+    runs, left = await run_of_three(hand)
+    before = await store.get_many(runs[:2])
+    (answer,) = await store.cancel([runs[named]], cascade=True)
+    assert answer is (Status.CANCELLED if named == 2 else Status.DONE)
+    assert [(await hand.view(claim)).status for claim in left] == [Status.CANCELLED] * 3
+    newest = await store.get(runs[2])
+    assert newest is not None
+    assert newest.status is Status.CANCELLED
+    assert await store.get_many(runs[:2]) == before, "a run that has ended stays as it ended"
+
+
+async def test_without_cascade_what_earlier_runs_left_behind_goes_on(hand: Hand, store: Store) -> None:
+    runs, left = await run_of_three(hand)
+    assert await store.cancel([runs[2]]) == [Status.CANCELLED]
+    assert {(await hand.view(claim)).status for claim in left} == {Status.AWAITING_SIGNAL}
+
+
+async def test_cascade_from_a_child_that_went_on_leaves_its_siblings_alone(hand: Hand, store: Store) -> None:
+    parent = await hand.take(row("parent"))
+    child, sibling = await spawn(hand, parent, 2)
+    await hand.apply(sibling, park("never"))
+    left, ended = await spawn(hand, child, 2, quorum=1)
+    await hand.apply(left, park("never"))
+    await hand.apply(ended, done())
+    (child,) = await hand.pick(1, queues=["children"])
+    new = row("child", promise=PromiseId.from_bytes(child.promise).successor("continued").to_bytes())
+    await hand.apply(child, done(), ContinueExecution(new))
+    await store.cancel([new.promise], cascade=True)
+    assert (await hand.view(left)).status is Status.CANCELLED
+    assert (await hand.view(sibling)).status is Status.AWAITING_SIGNAL
+    view = await hand.view(parent)
+    assert (view.status, view.children_pending) == (Status.AWAITING_CHILDREN, 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import PARKED, Status
 from holdfast.store.base import DEADLINE_EXCEEDED, Store
-from holdfast.store.effects import AdvanceExecution, DeliverSignal, SpawnExecutions
+from holdfast.store.effects import AdvanceExecution, ContinueExecution, DeliverSignal, SpawnExecutions
 from holdfast.store.flows import CLOSE, FLOW, MESSAGE, OpenJob
 from holdfast.store.values import NewSignal
 from holdfast.testing.hand import HANDLER, Hand, child_rows, done, keep, park, promise_of, row, strand, wait_children
@@ -130,6 +131,20 @@ async def test_force_with_cascade_ends_the_tree(hand: Hand, store: Store) -> Non
     await hand.apply(parent, wait_children(), SpawnExecutions(child_rows(parent, 2, cleans_up=True)))
     assert await store.cancel([parent.promise], cascade=True, force=True) == [Status.CANCELLED]
     assert {child.status for child in await store.children(parent.promise)} == {Status.CANCELLED}
+
+
+async def test_force_with_cascade_ends_what_earlier_runs_left_behind(hand: Hand, store: Store) -> None:
+    claim = await hand.take(row("a", cleans_up=True))
+    await hand.apply(claim, wait_children(), SpawnExecutions(child_rows(claim, 2, cleans_up=True), 1))
+    ended, left = await hand.pick()
+    await hand.apply(left, park("never"))
+    await hand.apply(ended, done())
+    claim = await hand.take()
+    new = row("a", promise=PromiseId.from_bytes(claim.promise).successor("continued").to_bytes(), cleans_up=True)
+    await hand.apply(claim, done(), ContinueExecution(new))
+    assert await store.cancel([new.promise], cascade=True, force=True) == [Status.CANCELLED]
+    assert (await hand.view(left)).status is Status.CANCELLED
+    assert (await hand.view("a")).status is Status.DONE
 
 
 async def test_force_leaves_it_to_messages_to_close_what_their_job_owes(hand: Hand, store: Store) -> None:

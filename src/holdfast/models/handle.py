@@ -208,10 +208,10 @@ class Handle(Generic[ResultT]):
     async def cancel(self, *, reason: str | None = None, cascade: bool = False, force: bool = False) -> Status:
         """End it as cancelled: at once if nobody works on it, else after its current step.
 
-        `cascade` takes all its descendants along. A workflow is asked, and cleans up first; `force` ends what nobody
-        works on as it stands, without: for a run that is stranded, or was moved elsewhere. An execution that has ended
-        stays as it is. The first `reason` is kept, and reaches the body as the text of `Cancelled`, and whoever waits
-        for the result as `reason` of the error. The status it has now.
+        `cascade` takes all its descendants along, also those of the runs that it went on from. A workflow is asked, and
+        cleans up first; `force` ends what nobody works on as it stands, without: for a run that is stranded, or was
+        moved elsewhere. An execution that has ended stays as it is. The first `reason` is kept, and reaches the body as
+        the text of `Cancelled`, and whoever waits for the result as `reason` of the error. The status it has now.
         """
         if reason is not None and (not is_text(reason) or not reason or len(reason) > REASON_MAX_CHARS):
             raise InvalidArgumentError(f"a reason has 1 to {REASON_MAX_CHARS} characters, not {reason!r:.100}")

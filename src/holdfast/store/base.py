@@ -63,6 +63,11 @@ def replaced_is_gone(promise: bytes) -> NotFoundError:
     )
 
 
+def trees_of(promises: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """The ranges of ids that a cascade from these takes in: what their first runs began, and all that went on as."""
+    return [PromiseId.from_bytes(promise).origin.subtree_range() for promise in promises]
+
+
 def handler_of(kind: str, name: str, version: int) -> int:
     """What a row needs of a worker, as one signed 64-bit number: pickers compare it instead of three columns."""
     digest = hashlib.sha256(f"{kind}\0{name}\0{version}".encode()).digest()
@@ -282,7 +287,8 @@ class Store(FlowLedger, Watching, Protocol):
         """End what nobody holds as `cancelled`; ask the holder of the rest. The status each now has.
 
         What `cleans_up` is never ended here: it is asked, and made runnable if it is parked. With `cascade` all
-        descendants too (ruling E10). None: there is no such execution. An ended one stays. The first reason stays.
+        descendants too (ruling E10), also those of the runs that it went on from; what of them has ended is passed
+        over. None: there is no such execution. An ended one stays. The first reason stays.
         With `force` what nobody holds is ended as it stands, whatever it would clean up: for code that is gone.
         """
 

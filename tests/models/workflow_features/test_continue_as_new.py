@@ -232,3 +232,34 @@ async def test_input_that_cannot_be_encoded_fails_the_run(rig: Rig) -> None:
     handle = await loop.start(0)
     await rig.run()
     assert await rig.status(handle) is Status.FAILED
+
+
+async def test_a_cancel_that_cascades_reaches_what_earlier_runs_started(rig: Rig) -> None:
+    """They are one execution to who cancels it; what a run forgot to wait for is its own as well."""
+
+    @rig.app.task(queue="nobody")
+    async def slow(turn: int) -> None: ...
+
+    @rig.app.workflow
+    async def loop(ctx: Context, turn: int) -> None:
+        slow(turn)
+        await ctx.sleep(1)
+        if turn < 3:
+            ctx.continue_as_new(turn + 1)
+        await ctx.signal("never")
+
+    await rig.make_worker(queues=["default"])
+    handle = await loop.start(1)
+    for _ in range(3):
+        await rig.run()
+        await rig.advance(2)
+    await rig.run()
+    runs = (await rig.stores.store.browse(ExecutionFilter(name=loop.name), 10)).items
+    assert len(runs) == 3
+    await handle.cancel(cascade=True, reason="enough")
+    await rig.run()
+    calls = (await rig.stores.store.browse(ExecutionFilter(name=slow.name), 10)).items
+    assert [(call.status, call.cancel_reason) for call in calls] == [(Status.CANCELLED, "enough")] * 3
+    runs = (await rig.stores.store.browse(ExecutionFilter(name=loop.name), 10)).items
+    assert [run.status for run in runs] == [Status.CANCELLED, Status.DONE, Status.DONE]
+    assert [run.cancel_requested for run in runs] == [True, False, False]

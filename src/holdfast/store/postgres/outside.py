@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET
 
 from holdfast.core.crashpoints import reach
-from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
-from holdfast.store.base import DEADLINE_EXCEEDED
+from holdfast.store.base import DEADLINE_EXCEEDED, trees_of
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import queue_of, worker_of
 from holdfast.store.values import (
@@ -89,7 +88,7 @@ class Outside(Ledger):
     async def cancel(
         self, promises: Sequence[bytes], *, cascade: bool = False, reason: str | None = None, force: bool = False
     ) -> list[Status | None]:
-        ranges = [PromiseId.from_bytes(promise).subtree_range() for promise in promises] if cascade else []
+        ranges = trees_of(promises) if cascade else []
         whom = (promises, [low for low, _ in ranges], [high for _, high in ranges])
         reach("cancel.before")
         async with self._connections.any("cancel") as connection, connection.transaction():

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.status import PARKED, TERMINAL, Status
-from holdfast.store.base import DEADLINE_EXCEEDED
+from holdfast.store.base import DEADLINE_EXCEEDED, trees_of
 from holdfast.store.sqlite import barriers, flowing, inboxes, keys, reports
 from holdfast.store.sqlite.rows import STATUS, Row, after, names_json, names_of
 from holdfast.store.sqlite.statements import SQL, json_ids
@@ -25,7 +25,7 @@ def cancel(
 ) -> list[Status | None]:
     ids = [row[0] for promise in promises for row in tx.db.execute(SQL["control_find"], (promise,))]
     if cascade:
-        ids = [id_ for (id_,) in tx.db.execute(SQL["cancel_tree"], (json_ids(ids),))]
+        ids += [id_ for tree in trees_of(promises) for (id_,) in tx.db.execute(SQL["cancel_tree"], tree)]
     if force:
         tx.db.execute(SQL["cancel_force"], (json_ids(ids),))
     messages = flowing.messages_of(tx, ids)  # first: a job whose dead letters are dropped is stranded no more

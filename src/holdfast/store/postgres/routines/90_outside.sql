@@ -52,8 +52,9 @@ begin
   end if;
 end $$;
 
--- `p_low` and `p_high` are the ranges of ids below the promises, where the descendants are meant too. One answer a
--- promise, in order: its status now; null: there is none. Who is executing, or delegated, is only asked.
+-- `p_low` and `p_high` are the ranges of ids in which all that lives is meant too: the promises, the runs that they went on
+-- from, and what these started. One answer a promise, in order: its status now; null: there is none. Who is executing, or
+-- delegated, is only asked.
 create or replace function {schema}.cancel_1(p_promises bytea[], p_low bytea[], p_high bytea[], p_reason text)
 returns text[] language plpgsql as $$
 declare
@@ -64,7 +65,7 @@ begin
     select id from {schema}.executions where promise = any (p_promises)
     union all
     select e.id from unnest(p_low, p_high) r(low, high)
-      join {schema}.executions e on e.promise >= r.low and e.promise < r.high
+      join {schema}.executions e on e.promise >= r.low and e.promise < r.high and e.ended_at is null
   );
   -- Messages of a job are to hear of it (ruling A11), and its dead letters are dropped.
   v_ids := v_ids || array(
@@ -77,7 +78,7 @@ begin
   loop
     v_more := array(
       (select e.id from unnest(p_low, p_high) r(low, high)
-        join {schema}.executions e on e.promise >= r.low and e.promise < r.high
+        join {schema}.executions e on e.promise >= r.low and e.promise < r.high and e.ended_at is null
       union all
       select m.id from {schema}.executions m where m.parent_id = any (v_ids) and m.kind = 'message')
       except select unnest(v_ids));

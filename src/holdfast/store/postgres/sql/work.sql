@@ -182,19 +182,23 @@ select * from {schema}.fire_timers_1($1, $2)
 -- name: cancel_force_lock
 select e.id from {schema}.executions e
 where e.id = any (array(
-  select unnest(array[x.id, x.parent_id]) from {schema}.executions x
-  where x.promise = any ($1::bytea[]) or exists (
-    select from unnest($2::bytea[], $3::bytea[]) r(low, high) where x.promise >= r.low and x.promise < r.high)))
+  select unnest(array[x.id, x.parent_id]) from {schema}.executions x where x.promise = any ($1::bytea[])
+  union all
+  select unnest(array[x.id, x.parent_id]) from unnest($2::bytea[], $3::bytea[]) r(low, high)
+    join {schema}.executions x on x.promise >= r.low and x.promise < r.high and x.ended_at is null))
 order by e.id for update
 
 -- What nobody holds does not clean up: then it is ended like everything else. But messages of a flow close its
 -- obligations (ruling A11).
 -- name: cancel_force
-update {schema}.executions x set cleans_up = false
-where (x.promise = any ($1::bytea[]) or exists (
-    select from unnest($2::bytea[], $3::bytea[]) r(low, high) where x.promise >= r.low and x.promise < r.high))
-  and x.status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
-  and x.kind <> 'message'
+update {schema}.executions e set cleans_up = false
+where e.id = any (array(
+    select x.id from {schema}.executions x where x.promise = any ($1::bytea[])
+    union all
+    select x.id from unnest($2::bytea[], $3::bytea[]) r(low, high)
+      join {schema}.executions x on x.promise >= r.low and x.promise < r.high and x.ended_at is null))
+  and e.status not in ('executing', 'delegated', 'done', 'failed', 'cancelled')
+  and e.kind <> 'message'
 
 -- name: cancel
 select unnest({schema}.cancel_1($1, $2, $3, $4))
