@@ -40,6 +40,7 @@ from holdfast.models.machine.runner import MachineRunner
 from holdfast.models.machine.start import MachineStarter
 from holdfast.models.options import Options, StartOptions, check_limits, check_queue
 from holdfast.models.schedule import Scheduler, Schedules
+from holdfast.models.starting import Arrived
 from holdfast.models.workflow.definition import Workflow
 from holdfast.models.workflow.runner import WorkflowRunner
 from holdfast.models.workflow.start import FunctionStarter
@@ -146,9 +147,36 @@ class App(Declarations):
 
         `code` is the app that declares it, if it is not this one.
         """
-        read = self._read_input if code is None else code._read_own
-        starter = NamedStarter(self._connection, check_name(name), Options().updated(**options), read)
+        starter = self._named_starter(name, code, **options)
         return await starter.start_or_find({} if value is None else value)
+
+    async def signal_with_start_by_name(
+        self, name: str, signal: str, payload: object = None, value: Any = None, /, **options: Unpack[StartOptions]
+    ) -> Handle[Any]:
+        """Start by name unless its `key` has been started before, and send it a signal, in one commit.
+
+        `value` and options are those of `start_by_name`, for the start; what was started before keeps its own. With
+        `dedup_key=...` the same signal may be sent again. What has ended refuses it, as it does any other.
+        """
+        return (await self._signal_with_start(name, signal, payload, value, **options)).handle
+
+    async def _signal_with_start(
+        self,
+        name: str,
+        signal: str,
+        payload: object,
+        value: Any = None,
+        code: App | None = None,
+        /,
+        **options: Unpack[StartOptions],
+    ) -> Arrived:
+        """The same, and whether its key had started it before, and whether the signal was new; as `_start_or_find`."""
+        starter = self._named_starter(name, code, **options)
+        return await starter.signal_with_start(signal, payload, {} if value is None else value)
+
+    def _named_starter(self, name: str, code: App | None, **options: Unpack[StartOptions]) -> NamedStarter:
+        read = self._read_input if code is None else code._read_own
+        return NamedStarter(self._connection, check_name(name), Options().updated(**options), read)
 
     def _read_input(self, row: NewExecution) -> bool:
         """Whether it is of a definition that this app declares; `DecodeError` if that cannot begin with what it has.
@@ -357,7 +385,14 @@ class App(Declarations):
             with self._sync_guard:  # of threads that use it for the first time at once
                 sync = self._sync
                 if sync is None or sync.is_closed:
-                    sync = SyncApp(self._connection, self.handle, self.start_by_name, self.batch_run, self.search)
+                    sync = SyncApp(
+                        self._connection,
+                        self.handle,
+                        self.start_by_name,
+                        self.signal_with_start_by_name,
+                        self.batch_run,
+                        self.search,
+                    )
                     self._sync = sync
         return sync
 

@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from os import PathLike
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
 from holdfast.core.durations import Duration
 from holdfast.core.error_record import ErrorRecord
@@ -54,6 +54,7 @@ ItemT = TypeVar("ItemT")
 P = ParamSpec("P")
 R = TypeVar("R")
 ResultT = TypeVar("ResultT", covariant=True)
+NamedStart: TypeAlias = Callable[..., Coroutine[Any, Any, Handle[Any]]]
 
 
 class SyncHandle(Generic[ResultT]):
@@ -236,13 +237,15 @@ class SyncApp:
         self,
         connection: Connection,
         handle: Callable[..., Handle[Any]],
-        start_by_name: Callable[..., Coroutine[Any, Any, Handle[Any]]],
+        start_by_name: NamedStart,
+        signal_with_start_by_name: NamedStart,
         batch_run: Callable[..., BatchRun[Any]],
         search: Callable[..., Coroutine[Any, Any, list[Handle[Any]]]],
     ) -> None:
         self._connection = connection
         self._handle = handle
         self._start_by_name = start_by_name
+        self._signal_with_start_by_name = signal_with_start_by_name
         self._batch_run = batch_run
         self._search = search
         self._beginning = threading.Lock()
@@ -343,6 +346,26 @@ class SyncApp:
     def start_by_name(self, name: str, value: Any = None, /, **options: Unpack[StartOptions]) -> SyncHandle[Any]:
         """As `app.start_by_name`."""
         return SyncHandle(self, self.run(self._start_by_name(name, value, **options)))
+
+    @overload
+    def signal_with_start(
+        self, definition: MachineStarter[StateT], name: str, payload: object, state: StateT, /
+    ) -> SyncHandle[Any]: ...
+    @overload
+    def signal_with_start(
+        self, definition: FunctionStarter[P, R], name: str, payload: object, /, *args: P.args, **kwargs: P.kwargs
+    ) -> SyncHandle[R]: ...
+    def signal_with_start(
+        self, definition: Any, name: str, payload: object, /, *args: Any, **kwargs: Any
+    ) -> SyncHandle[Any]:
+        """Start what `.options(key=...)` gave, unless its key has been started before, and signal it, in one commit."""
+        return SyncHandle(self, self.run(starter_of(definition).signal_with_start(name, payload, *args, **kwargs)))
+
+    def signal_with_start_by_name(
+        self, name: str, signal: str, payload: object = None, value: Any = None, /, **options: Unpack[StartOptions]
+    ) -> SyncHandle[Any]:
+        """As `app.signal_with_start_by_name`."""
+        return SyncHandle(self, self.run(self._signal_with_start_by_name(name, signal, payload, value, **options)))
 
     def search(
         self,

@@ -113,6 +113,36 @@ def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, ho
     assert screen.plain.splitlines()[-1] == f"{first.label} has ended as done"
 
 
+def test_a_start_with_a_signal_starts_once_and_signals_each_time(
+    desk: Desk, holdfast: Call, holdfast_in_terminal: Call
+) -> None:
+    desk.register()
+    given = ("start", "pay", '{"amount": 5}', "--queue", desk.queue)
+    for more, why in (
+        (("--signal", "approval=true"), "by its key"),
+        (("--key", desk.queue, "--signal", "approval=yes"), "the payload 'yes' is no JSON"),
+        (("--key", desk.queue, "--signal", "=true"), "no name of a signal"),
+        (("--key", desk.queue, "--dedup-key", "e1"), "give one, too, with --signal"),
+    ):
+        refused = holdfast(*given, *more)
+        assert (refused.code, why in refused.err) == (2, True), refused.err
+    with_key = (*given, "--key", desk.queue, "--dedup-key", "e1", "--signal")
+    first = parsed(holdfast(*with_key, "approval=true", "--json"), answers.Started)
+    assert (first.status, first.existing, first.delivery) == (Status.RUNNABLE, False, "delivered")
+    again = parsed(holdfast(*with_key, "approval=true", "--json"), answers.Started)
+    assert again == msgspec.structs.replace(first, existing=True, delivery="duplicate")
+    shown = holdfast_in_terminal(*with_key, "approval=true").plain
+    assert shown == f"{first.label} was started before with this key and has had this signal before; it is runnable\n"
+    plain = holdfast(*given, "--key", f"{desk.queue}-2", "--signal", "approval")
+    assert plain.out.endswith(" started and has the signal; it is runnable\n")
+    inbox = parsed(holdfast("show", f"{desk.queue}-2", "--json"), shapes.Details).inbox
+    assert [(signal.name, bytes(signal.payload)) for signal in inbox] == [("approval", b"null")]
+    desk.work()
+    assert holdfast("show", first.id, "--json").json["result"] == "5 and 6"
+    late = holdfast(*given, "--key", desk.queue, "--signal", "approval=true")
+    assert (late.code, "has ended" in late.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("waiting_on", "kind", "join_set", "told"),
     [

@@ -298,6 +298,38 @@ async def test_wrong_and_huge_bodies_are_refused(shop: Shop) -> None:
         assert problem(await http.put(start)) == (405, "method-not-allowed")
 
 
+async def test_a_start_with_a_signal_starts_once_and_signals_each_time(shop: Shop) -> None:
+    body = {"name": shop.order.name, "input": {"amount": 7}, "key": "k"}
+    wrong: list[tuple[dict[str, Any], int, str]] = [
+        ({"name": shop.order.name, "input": {"amount": 7}, "signal": {"name": "ship"}}, 422, "invalid"),  # no key
+        ({**body, "signal": {"payload": 1}}, 422, "invalid"),
+        ({**body, "signal": {"name": "ship", "nmae": 1}}, 422, "invalid"),
+        ({**body, "input": {"amount": "seven"}, "signal": {"name": "ship"}}, 422, "invalid"),
+        ({**body, "name": shop.broken.name, "input": {"reason": "no"}, "signal": {"name": "ship"}}, 422, "invalid"),
+        ({**body, "name": "nobody", "signal": {"name": "ship"}}, 404, "not-found"),
+    ]
+    async with client(build(shop.app, dashboard=False)) as http:
+        await shop.worker()  # the ledger knows its definitions
+        for given, status, word in wrong:
+            assert problem(await http.post(f"{API}/executions", json=given)) == (status, word), given
+        assert (await http.get(f"{API}/executions")).json()["executions"] == []
+        answers = []
+        for payload, event in (("now", "e1"), ("now", "e1"), ("later", "e2")):
+            signal = {"name": "ship", "payload": payload, "dedup_key": event}
+            sent = await http.post(f"{API}/executions", json={**body, "signal": signal})
+            assert sent.status_code == 201
+            answers.append(sent.json())
+        told = [(answer["existing"], answer["delivery"]) for answer in answers]
+        assert told == [(False, "delivered"), (True, "duplicate"), (True, "delivered")]
+        (id,) = {answer["id"] for answer in answers}
+        await shop.work()
+        assert (await http.get(f"{API}/executions/{id}")).json()["status"] == "done"
+        late = await http.post(f"{API}/executions", json={**body, "signal": {"name": "ship"}})
+        assert problem(late) == (409, "refused")
+        plain = await http.post(f"{API}/executions", json=body)
+        assert set(plain.json()) == {"id", "label", "existing"}
+
+
 async def test_an_ambiguous_id_names_the_candidates(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await shop.order.start(1)
     store = await shop.app.store()

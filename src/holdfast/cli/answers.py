@@ -24,10 +24,11 @@ class Named(Struct, frozen=True, kw_only=True):
 
 
 class Started(Named, frozen=True, kw_only=True):
-    """`start`, `retry`, `fork`. `existing` is there with `start`, `result` and `error` with `--wait`."""
+    """`start`, `retry`, `fork`. `existing` is there with `start`, `delivery` with a signal, the rest with `--wait`."""
 
     status: Status
     existing: bool | UnsetType = UNSET
+    delivery: Literal["delivered", "duplicate"] | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 

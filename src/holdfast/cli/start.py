@@ -11,7 +11,7 @@ from holdfast.cli.answers import Started
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.ids import id_argument
 from holdfast.cli.invocation import Invocation, Ledger, shared
-from holdfast.cli.values import json_value, parse_attributes
+from holdfast.cli.values import json_value, parse_attributes, parse_signal
 from holdfast.cli.worker import load_app
 from holdfast.core.codec import decode_error
 from holdfast.core.durations import parse_duration
@@ -33,6 +33,8 @@ timeout_option = click.option("--timeout", metavar="TIME", help="With --wait: ho
 @click.option("--partition-key", metavar="KEY", help="One of a key at a time, in order.")
 @click.option("--deadline", metavar="TIME", help="So long after its start it is cancelled.")
 @click.option("--attribute", "attributes", metavar="KEY=VALUE", multiple=True, help="To search by; may be repeated.")
+@click.option("--signal", metavar="NAME[=JSON]", help="Sent in the same commit, also to what the key started before.")
+@click.option("--dedup-key", metavar="KEY", help="Of the signal: with a key seen before it is not delivered again.")
 @click.option("--app", "target", metavar="MODULE:APP", help="Its code: refuse what that cannot read.")
 @wait_option
 @timeout_option
@@ -45,6 +47,7 @@ def start_command(
     attributes: tuple[str, ...],
     delay: str | None,
     deadline: str | None,
+    signal: str | None,
     wait: bool,
     timeout: str | None,
     **given: Any,
@@ -52,17 +55,25 @@ def start_command(
     """Start what a worker of this ledger has code for: a workflow, a task or a flow with an object of its arguments, a
     machine with its state, a batch with its items, as in `holdfast start checkout '{"order": 17}'` or
     `holdfast start resize '{"items": [1, 2]}'`. `-` reads the JSON from standard input.
+
+    With --signal and --key it is started unless the key has started it before, and gets the signal, in one commit.
     """
     options = {name: found for name, found in given.items() if found is not None}
     options |= {"attributes": parse_attributes(attributes)} if attributes else {}
     options |= {"delay": parse_duration(delay)} if delay else {}
     options |= {"deadline": parse_duration(deadline)} if deadline else {}
-    parsed = json_value(value, "the input")
+    if signal is None and given["dedup_key"] is not None:
+        raise CommandError("--dedup-key is that of a signal: give one, too, with --signal", Exit.WRONG_USE)
+    parsed, sent = json_value(value, "the input"), None if signal is None else parse_signal(signal)
     code = None if target is None else load_app(target, call.database())
 
     async def start(ledger: Ledger) -> Started:
-        handle, existing = await ledger.app._start_or_find(name, parsed, code, **options)
-        return msgspec.structs.replace(await _followed(ledger, handle, wait, timeout), existing=existing)
+        if sent is None:
+            handle, existing = await ledger.app._start_or_find(name, parsed, code, **options)
+            return msgspec.structs.replace(await _followed(ledger, handle, wait, timeout), existing=existing)
+        handle, existing, delivery = await ledger.app._signal_with_start(name, *sent, parsed, code, **options)
+        followed = await _followed(ledger, handle, wait, timeout)
+        return msgspec.structs.replace(followed, existing=existing, delivery=delivery.value)
 
     return _tell(call, call.run(start), "started")
 
@@ -146,5 +157,7 @@ def _tell(call: Invocation, started: Started, how: str) -> int:
         call.out.block(msgspec.json.format(bytes(started.result), indent=2).decode(), indent="")
     else:
         how = "was started before with this key" if started.existing is True else how
-        call.out.line(f"{started.label} {how}; it is {started.status}")
+        of_signal = {"delivered": " and has the signal", "duplicate": " and has had this signal before"}
+        sent = "" if started.delivery is msgspec.UNSET else of_signal[started.delivery]
+        call.out.line(f"{started.label} {how}{sent}; it is {started.status}")
     return Exit.FAILED if is_bad else Exit.OK

@@ -30,6 +30,12 @@ def json_value(text: str | None, what: str) -> Any:
         raise CommandError(f"{what} {text[:60]!r} is nested too deeply to be read", Exit.WRONG_USE) from None
 
 
+def parse_signal(text: str) -> tuple[str, Any]:
+    """`NAME=JSON`, or the name alone: a signal and its payload."""
+    name, separator, payload = text.partition("=")
+    return name, json_value(payload if separator else None, "the payload")
+
+
 def parse_attributes(given: Sequence[str]) -> dict[str, str | int | float | bool]:
     """`n=17` is a number, `ok=true` a truth value, `name=anna` and `name="17"` texts."""
     found: dict[str, str | int | float | bool] = {}

@@ -6,7 +6,7 @@ Workers write it when they start. `NamedStarter` reads it: from a name and plain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,7 @@ from holdfast.models.handle import Handle
 from holdfast.models.machine.definition import KIND as MACHINE
 from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.options import Options
-from holdfast.models.starting import Starting, new_row
+from holdfast.models.starting import Arrived, Starting, new_row
 from holdfast.models.workflow.definition import KIND as WORKFLOW
 from holdfast.models.workflow.definition import FunctionRegistry
 from holdfast.models.workflow.task import KIND as TASK
@@ -71,6 +71,7 @@ def definitions_of(machines: MachineRegistry, functions: FunctionRegistry, batch
     return found
 
 
+HEARING: Final = (WORKFLOW, MACHINE, FLOW)  # the others read no signals
 Read: TypeAlias = Callable[[NewExecution], object]
 
 
@@ -95,6 +96,13 @@ class NamedStarter(Starting):
     async def start_or_find(self, value: Any) -> tuple[Handle[Any], bool]:
         """What was started, and whether its key had started it before."""
         return await self._start_or_find(await self.row(value))
+
+    async def signal_with_start(self, signal: str, payload: object, value: Any) -> Arrived:
+        """Start it unless its key has been started before, and send it a signal, in one commit."""
+        row = await self.row(value)
+        if row.kind not in HEARING:
+            raise InvalidArgumentError(f"{self._name} is a {row.kind}, which reads no signals: start it without one")
+        return await self._signal_with_start(row, signal, payload)
 
     async def row(self, value: Any) -> NewExecution:
         promise, key = self._promise_for(value)

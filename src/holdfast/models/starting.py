@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.durations import seconds
 from holdfast.core.errors import InvalidArgumentError, KeyConflictError, UniqueConflictError
@@ -16,6 +16,14 @@ from holdfast.models.options import Options, unique_columns
 from holdfast.store.values import Delivery, Inserted, NewExecution
 
 UNIQUE, INPUT = "unique", "input"
+
+
+class Arrived(NamedTuple):
+    """What came of a start with a signal: the execution, whether its key had started it before, and of the signal."""
+
+    handle: Handle[Any]
+    existing: bool
+    delivery: Delivery
 
 
 class Declared(Protocol):
@@ -126,14 +134,14 @@ class Starting:
             )
         return handle, not inserted.created
 
-    async def _signal_with_start(self, row: NewExecution, name: str, payload: object) -> Handle[Any]:
+    async def _signal_with_start(self, row: NewExecution, name: str, payload: object) -> Arrived:
         if self._options.key is None:
             raise InvalidArgumentError(
-                f"signal_with_start finds {self._name} by its key: give one with .options(key=...)"
+                f"a start with a signal finds {self._name} by its key when it comes again: give one (key=...)"
             )
         if self._options.connection is not None:
             raise InvalidArgumentError(
-                f"signal_with_start of {self._name} commits by itself, not in the transaction of your connection: "
+                f"a start of {self._name} with a signal commits by itself, not in the transaction of your connection: "
                 "start it there with start(), and signal it after the commit"
             )
         handle, dedup_key = self._handle(row.promise), self._options.dedup_key
@@ -143,9 +151,9 @@ class Starting:
         inserted, delivery = await (await self._connection.store()).insert_and_deliver(row, signal)
         if inserted.collided:
             raise await self._occupied(inserted.promise)
-        if delivery is Delivery.ENDED:
-            await handle.signal(name, payload, dedup_key=dedup_key)  # it goes on as another run, or refuses
-        return handle
+        if delivery is Delivery.ENDED:  # it goes on as another run, or refuses
+            delivery = await handle.signal(name, payload, dedup_key=dedup_key)
+        return Arrived(handle, not inserted.created, delivery)
 
     async def _start_all(self, rows: Sequence[NewExecution]) -> list[Handle[Any] | Collision]:
         if isinstance(self._options.key, str) and len(rows) > 1:
@@ -174,7 +182,7 @@ class Starting:
     async def _insert(self, rows: Sequence[NewExecution]) -> list[Inserted]:
         if self._options.dedup_key is not None:
             raise InvalidArgumentError(
-                f"dedup_key is that of a signal: use it with signal_with_start; {self._name} is started once by its key"
+                f"dedup_key is that of a signal: use it where one starts {self._name}; that is started once by its key"
             )
         store = await self._connection.store()
         if self._connection.observer is not None:

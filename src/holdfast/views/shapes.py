@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import Event
@@ -145,10 +145,14 @@ class Started(Struct, frozen=True, kw_only=True):
     label: str
 
 
+Arrival: TypeAlias = Annotated[Delivery, Meta(description="`delivered`, or `duplicate`: its dedup key was seen before")]
+
+
 class StartedByName(Started, frozen=True, kw_only=True):
-    """A new one, or the one that the same key had started before."""
+    """A new one, or the one that the same key had started before. `delivery` is there if a signal was sent with it."""
 
     existing: bool
+    delivery: Arrival | UnsetType = UNSET
 
 
 class Delivered(Struct, frozen=True, kw_only=True):
@@ -157,7 +161,7 @@ class Delivered(Struct, frozen=True, kw_only=True):
     id: str
     label: str
     signal: str
-    delivery: Annotated[Delivery, Meta(description="`delivered`, or `duplicate`: its dedup key was seen before")]
+    delivery: Arrival
 
 
 class Standing(Struct, frozen=True, kw_only=True):

@@ -100,6 +100,14 @@ class StreamQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     overview: Annotated[bool, Meta(description="An event `overview` too, when it has changed")] = False
 
 
+class SignalRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal to deliver."""
+
+    name: Text
+    payload: Any = None
+    dedup_key: Annotated[Text | None, Meta(description="A key that was seen before is not delivered again")] = None
+
+
 class StartRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to start, with what, and how."""
 
@@ -115,14 +123,10 @@ class StartRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     at: Moment | None = None
     attributes: dict[str, Scalar] | None = None
     deadline: Annotated[Seconds | None, Meta(description="So long after its start its cancel is requested")] = None
-
-
-class SignalRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A signal to deliver."""
-
-    name: Text
-    payload: Any = None
-    dedup_key: Annotated[Text | None, Meta(description="A key that was seen before is not delivered again")] = None
+    signal: Annotated[
+        SignalRequest | None,
+        Meta(description="Delivered in the same commit, also to what the key had started before; it needs a key"),
+    ] = None
 
 
 class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

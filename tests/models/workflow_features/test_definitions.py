@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from holdfast import App, Collision, Context, Done, Machine, MachineContext, Outcome, Status, step
+from holdfast import App, Await, Collision, Context, Done, Machine, MachineContext, Outcome, Status, step
 from holdfast.core.codec import DEFAULT_MAX_BYTES
 from holdfast.core.errors import (
     EncodeError,
@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     PayloadTooLargeError,
     SignalRefusedError,
 )
-from holdfast.store.values import ExecutionFilter, NewExecution
+from holdfast.store.values import Delivery, ExecutionFilter, NewExecution
 from holdfast.telemetry.logs import LogContext
 from holdfast.testing.stores import PostgresStores
 from tests.models.workflow.kit import Rig
@@ -285,6 +285,93 @@ async def test_a_signal_that_starts_is_sent_again_without_harm_and_seen_by_obser
     assert await rig.result(handle) == ["pen", "ink"]
     with pytest.raises(InvalidArgumentError, match="dedup_key is that of a signal"):
         await cart.options(dedup_key="e1").start()
+
+
+async def test_a_signal_starts_by_name_what_is_not_there_and_finds_what_is(rig: Rig) -> None:
+    """As a webhook does, in a process without the code; types are not checked there."""
+
+    @rig.app.workflow(name="cart")
+    async def cart(ctx: Context, owner: str) -> list[str]:
+        return [owner, await ctx.signal("item", str), await ctx.signal("item", str)]
+
+    await rig.app.register()
+    web = rig.another_app()
+    ids = set()
+    for item, event in (("pen", "e1"), ("pen", "e1"), ("ink", "e2")):
+        handle = await web.signal_with_start_by_name(
+            "cart", "item", item, {"owner": "ann"}, key="c1", queue="default", dedup_key=event
+        )
+        ids.add(handle.id)
+    assert len(ids) == 1
+    assert await rig.result(handle) == ["ann", "pen", "ink"]
+    by_code = await cart.options(key="c2").signal_with_start("item", "cup", "eve")
+    found = await web._signal_with_start("cart", "item", "pot", {"owner": "bob"}, key="c2")
+    assert (found.handle.id, found.existing, found.delivery) == (by_code.id, True, Delivery.DELIVERED)
+    assert await rig.result(by_code) == ["eve", "cup", "pot"]
+    with pytest.raises(SignalRefusedError):
+        await web.signal_with_start_by_name("cart", "item", "pad", {"owner": "ann"}, key="c1")
+    assert len((await rig.stores.store.browse(ExecutionFilter(), 10)).items) == 2
+
+
+async def test_a_signal_that_starts_by_name_is_checked_before_anything_is_written(rig: Rig) -> None:
+    declare(rig)
+
+    @rig.app.batch(name="rows")
+    async def rows(item: int) -> None:
+        return None
+
+    await rig.app.register()
+    web = rig.another_app()
+    wrong: list[tuple[Any, str, dict[str, Any]]] = [
+        ({"order": 7, "town": "Rome"}, "no parameter town", {"key": "k"}),
+        ({"order": 7}, "by its key", {}),
+        ({"order": 7}, "not in the transaction", {"key": "k", "connection": object()}),
+    ]
+    for value, why, options in wrong:
+        with pytest.raises(InvalidArgumentError, match=why):
+            await web.signal_with_start_by_name("checkout", "go", None, value, **options)
+    with pytest.raises(InvalidArgumentError, match="checkout cannot be started with this"):
+        await rig.app.signal_with_start_by_name("checkout", "go", None, {"order": "seven"}, key="k")
+    with pytest.raises(InvalidArgumentError, match="no name of a signal"):
+        await web.signal_with_start_by_name("checkout", "", None, {"order": 7}, key="k")
+    for name, value in (("double", {"number": 1}), ("rows", {"items": [1]})):
+        with pytest.raises(InvalidArgumentError, match="reads no signals"):
+            await web.signal_with_start_by_name(name, "go", None, value, key="k")
+    with pytest.raises(NotFoundError, match=r"definition 'nobody'"):
+        await web.signal_with_start_by_name("nobody", "go", key="k")
+    assert (await rig.stores.store.browse(ExecutionFilter(), 10)).items == []
+
+
+async def test_a_machine_is_started_by_name_with_a_signal(rig: Rig) -> None:
+    @rig.app.machine(name="Door")
+    class Door(Machine[int]):
+        @step(initial=True)
+        async def wait(self, ctx: MachineContext[int]) -> Outcome:
+            return Await("knock", self.open, ctx.state)
+
+        @step
+        async def open(self, ctx: MachineContext[int]) -> Outcome:
+            return Done([ctx.state, *(signal.decode(str) for signal in ctx.awaited)])
+
+    await rig.app.register()
+    handle = await rig.another_app().signal_with_start_by_name("Door", "knock", "twice", 7, key="front")
+    assert await rig.result(handle) == [7, "twice"]
+
+
+async def test_a_signal_by_name_reaches_the_run_that_went_on(rig: Rig) -> None:
+    @rig.app.workflow(name="loop")
+    async def loop(ctx: Context, again: bool = True) -> str:
+        if again:
+            ctx.continue_as_new(False)
+        return await ctx.signal("stop", str)
+
+    await rig.app.register()
+    web = rig.another_app()
+    handle = await web.start_by_name("loop", key="k")
+    await rig.run()
+    found = await web._signal_with_start("loop", "stop", "now", key="k")
+    assert (found.handle.id, found.existing, found.delivery) == (handle.id, True, Delivery.DELIVERED)
+    assert await rig.result(handle) == "now"
 
 
 async def test_a_signal_does_not_start_in_the_transaction_of_its_caller(rig: Rig) -> None:

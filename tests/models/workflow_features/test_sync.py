@@ -88,6 +88,9 @@ def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -
     fork = handle.fork(at=1)
     fork.signal("more", 10)
     named = sync.start_by_name("double", {"number": 8})
+    signalled = sync.signal_with_start(add.options(key="s"), "more", 5, 1)
+    assert_type(signalled, SyncHandle[int])
+    by_name = sync.signal_with_start_by_name("add", "more", 6, {"number": 1}, key="n")
     quote = app.flow("quote")
 
     @quote.activity
@@ -98,6 +101,7 @@ def test_workflows_and_tasks_are_started_signalled_and_awaited(tmp_path: Path) -
     assert_type(job, SyncHandle[Any])
     sync.run(work(app))
     assert (again.result(), named.result(), job.result()) == (26, 16, 6)
+    assert (signalled.result(), by_name.result()) == (6, 7)
     assert fork.status().is_terminal
     asyncio.run(app.close())
 

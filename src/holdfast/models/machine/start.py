@@ -84,7 +84,7 @@ class MachineStarter(Starting, Generic[StateT]):
 
     async def signal_with_start(self, name: str, payload: object, state: StateT) -> Handle[Any]:
         """Start it unless its key has been started before, and send it a signal, in one commit."""
-        return await self._signal_with_start(self._row(state), name, payload)
+        return (await self._signal_with_start(self._row(state), name, payload)).handle
 
     def _row(self, state: StateT) -> NewExecution:
         promise, key = self._promise_for(state)

@@ -136,7 +136,7 @@ class FunctionStarter(Starting, Generic[P, R]):
 
         The arguments are for the start; one that was started before keeps its own.
         """
-        return await self._signal_with_start(self._row(args, kwargs), name, payload)
+        return (await self._signal_with_start(self._row(args, kwargs), name, payload)).handle
 
     async def _is_same_input(self, row: NewExecution, promise: bytes) -> bool:
         """A key outlives a deploy (B6): as in a replay, a new field with a default is no change (B17)."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.models.handle import Handle
+from holdfast.models.options import StartOptions
 from holdfast.views import finding, shapes
 from holdfast.web.problems import Problem
 from holdfast.web.requests import CancelRequest, ForkRequest, SignalRequest, StartRequest
@@ -16,9 +17,7 @@ from holdfast.web.table import Call, on_executions
 
 async def start(call: Call) -> shapes.StartedByName:
     body: StartRequest = call.body
-    handle, existing = await call.app._start_or_find(
-        body.name,
-        body.input,
+    options = StartOptions(
         key=body.key,
         queue=body.queue,
         priority=body.priority,
@@ -28,7 +27,14 @@ async def start(call: Call) -> shapes.StartedByName:
         attributes=body.attributes,
         deadline=body.deadline,
     )
-    return shapes.StartedByName(id=str(handle.id), label=handle.label, existing=existing)
+    if body.signal is None:
+        handle, existing = await call.app._start_or_find(body.name, body.input, **options)
+        return shapes.StartedByName(id=str(handle.id), label=handle.label, existing=existing)
+    options["dedup_key"] = body.signal.dedup_key
+    handle, existing, delivery = await call.app._signal_with_start(
+        body.name, body.signal.name, body.signal.payload, body.input, **options
+    )
+    return shapes.StartedByName(id=str(handle.id), label=handle.label, existing=existing, delivery=delivery)
 
 
 async def signal(call: Call) -> shapes.Delivered:
