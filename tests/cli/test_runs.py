@@ -113,6 +113,31 @@ def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, ho
     assert screen.plain.splitlines()[-1] == f"{first.label} has ended as done"
 
 
+@pytest.mark.parametrize(
+    ("given", "eligible"),
+    [
+        ("2090-01-31", "2090-01-31T00:00:00Z"),
+        ("2090-01-31T14:00", "2090-01-31T14:00:00Z"),
+        ("2090-01-31T14:00:30Z", "2090-01-31T14:00:30Z"),
+        ("2090-01-31T14:00+01:00", "2090-01-31T13:00:00Z"),
+    ],
+)
+def test_a_start_waits_for_its_moment(desk: Desk, holdfast: Call, given: str, eligible: str) -> None:
+    desk.register()
+    started = holdfast("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--at", given, "--json")
+    shown = parsed(holdfast("show", parsed(started, answers.Started).id, "--json"), shapes.Details)
+    assert shown.eligible_at == datetime.fromisoformat(eligible)
+    assert shown.status is Status.RUNNABLE
+
+
+@pytest.mark.parametrize("given", ["soon", "2090-13-01", "9500-01-01"])
+def test_a_moment_that_is_none_is_wrong_use(desk: Desk, holdfast: Call, given: str) -> None:
+    desk.register()
+    refused = holdfast("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--at", given)
+    assert refused.code == 2
+    assert holdfast("list", "--queue", desk.queue, "--json").json["executions"] == []
+
+
 def test_a_start_with_a_signal_starts_once_and_signals_each_time(
     desk: Desk, holdfast: Call, holdfast_in_terminal: Call
 ) -> None:

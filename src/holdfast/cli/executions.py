@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import click
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.ids import EXECUTION, id_argument
 from holdfast.cli.invocation import Invocation, Ledger, shared
 from holdfast.cli.output import Cell, Grid, Output, Value
-from holdfast.cli.values import parse_attributes
+from holdfast.cli.values import MOMENT, in_utc, parse_attributes
 from holdfast.core.codec import decode_error
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
@@ -22,7 +22,6 @@ from holdfast.views.finding import newest
 from holdfast.views.reading import LOOKED_AT
 
 CHILDREN_SHOWN = 20
-TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
 _HOW = {True: "retried as", False: "went on as"}  # by whether it failed
 LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "KEY", "NOTE")
 
@@ -36,7 +35,7 @@ LIST_COLUMNS = ("ID", "STATUS", "STEP", "ATTEMPT", "QUEUE", "UPDATED", "KEY", "N
 @click.option("--kind", help="Of this kind, such as machine.")
 @click.option("--parent", metavar="ID", type=EXECUTION, help="The children of this execution.")
 @click.option("--where", "attributes", metavar="KEY=VALUE", multiple=True, help="With this attribute; may be repeated.")
-@click.option("--before", metavar="TIME", type=click.DateTime(TIMES), help="Started before then, in UTC.")
+@click.option("--before", metavar="TIME", type=MOMENT, help="Started before then; in UTC, or with a zone: Z, +01:00.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many at most.")
 @click.option("--cursor", help="Go on where an earlier list ended.")
 @shared
@@ -66,7 +65,7 @@ def list_command(
         )
         at = cursor
         if at is None and before is not None:
-            at = await ledger.store.cursor_before(before.replace(tzinfo=UTC))
+            at = await ledger.store.cursor_before(in_utc(before))
         return await ledger.store.browse(where, limit, at, look_at=LOOKED_AT), ledger.now
 
     page, now = call.run(read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from holdfast.cli.answers import Started
 from holdfast.cli.exits import CommandError, Exit
 from holdfast.cli.ids import id_argument
 from holdfast.cli.invocation import Invocation, Ledger, shared
-from holdfast.cli.values import json_value, parse_attributes, parse_signal
+from holdfast.cli.values import MOMENT, in_utc, json_value, parse_attributes, parse_signal
 from holdfast.cli.worker import load_app
 from holdfast.core.codec import decode_error
 from holdfast.core.durations import parse_duration
@@ -29,6 +30,7 @@ timeout_option = click.option("--timeout", metavar="TIME", help="With --wait: ho
 @click.option("--key", help="The same name and key is the same execution: starting it twice finds the first.")
 @click.option("--queue", help="Another queue than the definition's.")
 @click.option("--delay", metavar="TIME", help="Not before this has passed: 30s, 2h.")
+@click.option("--at", metavar="TIME", type=MOMENT, help="Not before then; in UTC, or with a zone: Z, +01:00.")
 @click.option("--priority", type=int, help="Lower is earlier.")
 @click.option("--partition-key", metavar="KEY", help="One of a key at a time, in order.")
 @click.option("--deadline", metavar="TIME", help="So long after its start it is cancelled.")
@@ -46,6 +48,7 @@ def start_command(
     target: str | None,
     attributes: tuple[str, ...],
     delay: str | None,
+    at: datetime | None,
     deadline: str | None,
     signal: str | None,
     wait: bool,
@@ -61,6 +64,7 @@ def start_command(
     options = {name: found for name, found in given.items() if found is not None}
     options |= {"attributes": parse_attributes(attributes)} if attributes else {}
     options |= {"delay": parse_duration(delay)} if delay else {}
+    options |= {"at": in_utc(at)} if at else {}
     options |= {"deadline": parse_duration(deadline)} if deadline else {}
     if signal is None and given["dedup_key"] is not None:
         raise CommandError("--dedup-key is that of a signal: give one, too, with --signal", Exit.WRONG_USE)

@@ -1,13 +1,26 @@
-"""Values that people type: JSON, and attributes as `key=value`."""
+"""Values that people type: JSON, moments, signals as `name=JSON`, attributes as `key=value`."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
 
 from holdfast.cli.exits import CommandError, Exit
+
+_TO_THE_MINUTE, _TO_THE_SECOND = "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
+MOMENT: Final = click.DateTime(
+    ("%Y-%m-%d", _TO_THE_MINUTE, _TO_THE_SECOND, f"{_TO_THE_MINUTE}%z", f"{_TO_THE_SECOND}%z")
+)
+
+
+def in_utc(moment: datetime) -> datetime:
+    """What was typed without a zone is meant so."""
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def json_value(text: str | None, what: str) -> Any:
