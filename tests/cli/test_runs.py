@@ -113,6 +113,19 @@ def test_a_run_is_started_found_followed_and_told(desk: Desk, holdfast: Call, ho
     assert screen.plain.splitlines()[-1] == f"{first.label} has ended as done"
 
 
+def test_show_tells_what_was_published_and_the_deadline(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
+    run, plain = desk.start("tell", 3, deadline=3_600), desk.start("pay", 3)
+    deadline = datetime.fromisoformat(holdfast("show", run, "--json").json["deadline_at"])
+    out = holdfast("show", run).out
+    assert 'published\n  {\n    "stage": "packing",\n    "left": {\n      "boxes": 3\n    }\n  }\n' in out
+    facts = dict(line.split("  ", 1) for line in out.split("\n\n")[0].splitlines()[1:])
+    assert facts["deadline"].strip().startswith(f"{deadline:%Y-%m-%dT%H:%M:%S}")
+    assert "deadline" in holdfast_in_terminal("show", run).plain
+    other = holdfast("show", plain).out
+    assert "published" not in other
+    assert "deadline" not in other
+
+
 @pytest.mark.parametrize(
     ("given", "eligible"),
     [

@@ -170,7 +170,7 @@ def _print_details(
         out.heading("error")
         out.block(str(record), "red")  # the difference that stranded a run is several lines
         out.block("\n".join([*(f"caused by {cause}" for cause in record.causes), *record.traceback]), indent="    ")
-    for name, text in (("state", view.state), ("result", view.result)):
+    for name, text in (("state", view.state), ("published", view.published), ("result", view.result)):
         if text is not None:
             out.blank()
             out.heading(name)
@@ -221,6 +221,7 @@ def _facts(view: ExecutionView, last: ExecutionView | None) -> list[tuple[str, V
         ("inserted", view.inserted_at),
         ("eligible", view.eligible_at if view.status is Status.RUNNABLE else None),
         ("wakes", view.wake_at),
+        ("deadline", view.deadline_at),
         ("started", view.started_at),
         ("ended", view.ended_at),
         ("updated", view.updated_at),

@@ -34,6 +34,12 @@ def build(store: str | Store | None = None) -> App:
         paid: int = await charge(amount)
         return paid * 2
 
+    @desk.workflow(name="tell")
+    async def tell(ctx: Context, amount: int) -> None:
+        ctx.publish("stage", "packing")
+        ctx.publish("left", {"boxes": amount})
+        await ctx.signal("approval", bool)
+
     return desk
 
 
