@@ -81,6 +81,22 @@ async def test_every_role_against_every_route(shop: Shop) -> None:
                 assert answer.json()["type"] == "urn:holdfast:problem:forbidden"
 
 
+async def test_only_an_admin_ends_a_run_without_its_clean_up(shop: Shop) -> None:
+    order = await shop.order.start(1)
+    path = f"{PREFIX}/executions/{order.id}/cancel"
+    web = build(shop.app, tokens=TOKENS, dashboard=False)
+    async with client(web, OPERATE) as operator, client(web, ADMIN) as admin:
+        refused = await operator.post(path, json={"force": True, "reason": "its code is gone"})
+        assert refused.status_code == 403
+        assert "this needs the role admin; the token has operate" in refused.json()["detail"]
+        assert not (await order.describe()).cancel_requested
+        asked = await operator.post(path, json={"force": False})
+        assert asked.json()["status"] == "runnable", "it is to clean up first"
+        ended = await admin.post(path, json={"force": True, "reason": "its code is gone"})
+        assert ended.json()["status"] == "cancelled"
+    assert (await order.describe()).cancel_reason == "its code is gone"
+
+
 async def test_metrics_need_a_token_and_health_does_not(shop: Shop) -> None:
     web = build(shop.app, tokens=TOKENS, dashboard=False)
     async with client(web) as nobody:

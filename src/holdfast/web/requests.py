@@ -133,6 +133,10 @@ class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How far a cancel goes, and why."""
 
     cascade: Annotated[bool, Meta(description="With all its descendants")] = False
+    force: Annotated[
+        bool,
+        Meta(description="End what nobody works on as it stands, without its clean-up; this needs the role admin"),
+    ] = False
     reason: (
         Annotated[
             str,

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.engine.rig import Rig
 from tests.models.flow.test_flow_letters import stranded_at_ceiling
-from tests.web.kit import Box, Shop, client
+from tests.web.kit import ADMIN, OPERATE, TOKENS, Box, Shop, client
 
 from holdfast.core.errors import ExecutionFailedError, StoreError, StoreUnavailableError
 from holdfast.web.dashboard.pages import flows
@@ -44,6 +44,28 @@ async def test_a_cancel_that_came_too_late_is_not_told_as_one(shop: Shop) -> Non
         assert await notice(pages, f"/executions/{parcel.id}/cancel") == "-It had ended before: it is done."
         assert await notice(pages, f"/executions/{run.id}/cancel") == "-It had ended before: it is done."
         assert await notice(pages, f"/executions/{order.id}/cancel") == "+Cancel requested."
+
+
+async def test_what_nobody_can_mend_is_ended_as_it_stands_by_an_admin(shop: Shop) -> None:
+    @shop.app.batch(queue="nobody")
+    async def double(number: int) -> int:
+        return 2 * number
+
+    run: Any = await double.start(range(3))
+    await run.fed()
+    order, parcel = await shop.order.start(2), await shop.parcel.start(Box(1))
+    web = build(shop.app, tokens=TOKENS)
+    async with client(web, OPERATE) as operator, client(web, ADMIN) as admin:
+        for id, is_offered in ((order.id, True), (run.id, True), (parcel.id, False)):
+            assert 'name="force"' not in (await operator.get(f"/executions/{id}")).text
+            assert ('name="force"' in (await admin.get(f"/executions/{id}")).text) is is_offered
+        refused = await operator.post(f"/executions/{order.id}/cancel", data={"force": "yes"})
+        assert refused.status_code == 403
+        assert "this needs the role admin" in refused.text
+        assert await notice(operator, f"/executions/{order.id}/cancel", cascade="yes") == "+Cancel requested."
+        assert await notice(admin, f"/executions/{order.id}/cancel", force="yes") == "+Cancelled."
+        assert await notice(admin, f"/executions/{run.id}/cancel", force="yes", reason="moved") == "+Cancelled."
+    assert (await run.describe()).cancel_reason == "moved"
 
 
 async def test_a_long_notice_is_short_enough_for_a_cookie(shop: Shop) -> None:

@@ -11,7 +11,7 @@ from holdfast.models.options import StartOptions
 from holdfast.views import finding, shapes
 from holdfast.web.problems import Problem
 from holdfast.web.requests import CancelRequest, ForkRequest, SignalRequest, StartRequest
-from holdfast.web.security import Role
+from holdfast.web.security import Role, require
 from holdfast.web.table import Call, on_executions
 
 
@@ -46,8 +46,10 @@ async def signal(call: Call) -> shapes.Delivered:
 
 async def cancel(call: Call) -> shapes.Standing:
     body: CancelRequest = call.body
+    if body.force:  # what its author wrote to be undone is not
+        require(call.request, Role.ADMIN)
     handle = await _handle(call)
-    await handle.cancel(cascade=body.cascade, reason=body.reason)
+    await handle.cancel(cascade=body.cascade, reason=body.reason, force=body.force)
     return await _standing(call, handle)
 
 

@@ -21,6 +21,7 @@ from holdfast.views import finding
 from holdfast.web.dashboard.render import Page
 from holdfast.web.notices import Notice
 from holdfast.web.problems import is_expected
+from holdfast.web.security import Role, require
 
 
 def back(path: str, text: str, *, is_error: bool = False) -> Response:
@@ -54,9 +55,11 @@ async def on_execution(page: Page, form: FormData) -> Response:
     promise = PromiseId.from_bytes(view.promise)
     handle = page.site.app.handle(promise)
     here = f"/executions/{promise}"
+    if _is_forced(form):
+        require(page.request, Role.ADMIN)
     try:
         if view.kind == "batch":
-            return await _steer_batch(page.site.app.batch_run(promise), page.request.path_params["action"], here)
+            return await _steer_batch(page.site.app.batch_run(promise), page.request.path_params["action"], form, here)
         return await _act(handle, page.request.path_params["action"], form, here)
     except HoldfastError as error:
         return refused(here, error)
@@ -65,7 +68,8 @@ async def on_execution(page: Page, form: FormData) -> Response:
 async def _act(handle: Handle[object], action: str, form: FormData, here: str) -> Response:
     match action:
         case "cancel":
-            status = await handle.cancel(cascade=field(form, "cascade") == "yes", reason=field(form, "reason") or None)
+            cascade, reason, force = field(form, "cascade") == "yes", field(form, "reason") or None, _is_forced(form)
+            status = await handle.cancel(cascade=cascade, reason=reason, force=force)
             return _cancelled(here, status, "Cancel requested.")
         case "pause":
             await handle.pause()
@@ -91,11 +95,15 @@ def _cancelled(here: str, status: Status, requested: str) -> Response:
     return back(here, "Cancelled." if status.is_terminal else requested)
 
 
-async def _steer_batch(run: BatchRun[object], action: str, here: str) -> Response:
+def _is_forced(form: FormData) -> bool:
+    return field(form, "force") == "yes"
+
+
+async def _steer_batch(run: BatchRun[object], action: str, form: FormData, here: str) -> Response:
     """A run takes its chunks along."""
     match action:
         case "cancel":
-            status = await run.cancel()
+            status = await run.handle.cancel(reason=field(form, "reason") or None, force=_is_forced(form))
             return _cancelled(here, status, "Cancel requested: what runs has its grace, and every item ends.")
         case "pause":
             await run.pause()

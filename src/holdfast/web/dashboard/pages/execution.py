@@ -165,6 +165,7 @@ def _possible(view: ExecutionView) -> dict[str, bool]:
     is_live = not view.status.is_terminal
     return {
         "cancel": is_live,
+        "force": is_live and view.kind in ("workflow", "batch"),  # the others end as they stand, or close what they owe
         "pause": is_live and not view.paused and view.status is not Status.STRANDED,
         "resume": is_live and (view.paused or view.status is Status.STRANDED),
         "retry": view.status is Status.FAILED
