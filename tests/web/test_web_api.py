@@ -178,6 +178,37 @@ async def test_a_schedule_that_cannot_be_read_is_listed_among_the_others(shop: S
         assert (await http.delete(f"{API}/schedules/odd")).status_code == 200
 
 
+async def test_a_schedule_is_created_and_changed(shop: Shop) -> None:
+    await shop.worker()  # the ledger knows its definitions
+    path = f"{API}/schedules/weekly"
+    body = {"cron": "0 7 * * mon", "definition": shop.order.name, "input": {"amount": 5}}
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        (path, {"definition": shop.order.name}),
+        (path, {**body, "cron": "every day"}),
+        (path, {**body, "timezone": "Atlantis"}),
+        (path, {**body, "overlap": "sometimes"}),
+        (path, {**body, "input": {"amount": "five"}}),
+        (path, {**body, "definition": "a definition"}),
+        (path, {**body, "args": {}}),
+        (f"{API}/schedules/every%20day", body),
+    ]
+    async with client(build(shop.app, dashboard=False)) as http:
+        for where, given in wrong:
+            assert problem(await http.put(where, json=given)) == (422, "invalid"), given
+        assert problem(await http.get(path)) == (404, "not-found")
+        made = await http.put(path, json=body)
+        assert made.status_code == 200
+        terms = {**body, "timezone": "UTC", "queue": None, "overlap": "skip", "catch_up": "latest"}
+        assert made.json()["spec"] == {**terms, "window_seconds": 86_400.0}
+        await http.post(f"{path}/pause")
+        changed = await http.put(path, json={**made.json()["spec"], "cron": "0 8 * * mon", "overlap": "allow"})
+        assert (changed.json()["paused"], changed.json()["spec"]["overlap"]) == (True, "allow")
+        assert changed.json() == (await http.get(path)).json()
+        assert changed.json()["next_at"] > made.json()["next_at"]
+        started = (await http.post(f"{path}/trigger")).json()
+        assert (await http.get(f"{API}/executions/{started['id']}")).json()["state"] == {"amount": 5}
+
+
 @pytest.mark.parametrize("what", ["queues", "schedules"])
 async def test_names_are_listed_a_page_at_a_time(shop: Shop, what: str) -> None:
     names = ["B", "a", "a:2", "ä" * 100, "日本"]
@@ -390,7 +421,7 @@ def test_the_documentation_has_the_table_of_routes_and_the_fields_of_requests() 
     sent = text.partition("What is sent is JSON:")[2].partition("Shapes of answers")[0].splitlines()
     for route in ROUTES:
         if route.body is not None:
-            end = route.path.split("/")[-1]
+            end = route.path.split("/")[-1] if route.method == "POST" else f"{route.method} {route.path}"
             (row,) = (row for row in sent if row.partition("`")[2].partition("`")[0].endswith(end))
             fields = route.body.__struct_fields__
             assert [field for field in fields if f"`{field}`" not in row.split("|")[2]] == [], route.path

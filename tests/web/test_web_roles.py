@@ -34,6 +34,7 @@ EXPECTED = {
     "resume_queue": "operate",
     "list_schedules": "read",
     "show_schedule": "read",
+    "put_schedule": "admin",
     "pause_schedule": "operate",
     "resume_schedule": "operate",
     "trigger_schedule": "operate",

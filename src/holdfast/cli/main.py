@@ -47,7 +47,7 @@ COMMANDS: Final = {
     "flow": ("holdfast.cli.flow:flow_group", "Draw a flow; show where a job of it stands."),
     "dead-letters": ("holdfast.cli.flow:letters_group", "List, retry and drop messages of flows that got stuck."),
     "queues": ("holdfast.cli.queues:queues_group", "List queues, set their limits, pause and resume them."),
-    "schedules": ("holdfast.cli.schedules:schedules_group", "List schedules; pause, resume, trigger, delete them."),
+    "schedules": ("holdfast.cli.schedules:schedules_group", "List schedules; create, pause, resume, trigger, delete."),
     "workers": ("holdfast.cli.upkeep:workers_command", "List the workers."),
     "verify": ("holdfast.cli.verify:verify_command", "Audit the ledger against every rule of every model."),
     "export": ("holdfast.cli.transfer:export_command", "Write runs as JSON lines, for another ledger."),

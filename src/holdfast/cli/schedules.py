@@ -1,14 +1,17 @@
-"""`holdfast schedules`: what is started when; list, pause, resume, trigger and delete."""
+"""`holdfast schedules`: what is started when; list, create, pause, resume, trigger and delete."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, get_args
 
 import click
 
 from holdfast.cli.invocation import Invocation, Ledger, shared
-from holdfast.cli.output import Cell, Grid, Value
+from holdfast.cli.output import Cell, Grid, Value, exact
+from holdfast.cli.values import json_value
+from holdfast.core.durations import parse_duration
+from holdfast.models.schedule import CatchUp, Overlap
 from holdfast.views import ledger_shapes, reading
 
 COLUMNS: Final = ("SCHEDULE", "STATE", "WHEN", "TIMEZONE", "NEXT", "LAST", "STARTS")
@@ -47,6 +50,54 @@ def _list(call: Invocation) -> None:
         when, starts = ((spec.cron, spec.timezone), spec.definition) if spec else ((None, None), None)
         rows.append([name, state, *when, next_at, schedule.last_at, starts])
     call.out.grid(Grid(COLUMNS, rows), now=now, empty="there are no schedules")
+
+
+@schedules_group.command("create")
+@click.argument("name")
+@click.argument("cron")
+@click.argument("definition")
+@click.argument("value", metavar="[JSON]", required=False)
+@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Such as Europe/Berlin.")
+@click.option("--queue", help="Where what it starts waits.")
+@click.option(
+    "--overlap",
+    type=click.Choice(get_args(Overlap)),
+    default="skip",
+    show_default=True,
+    help="While the last one still runs: skip the tick, allow both, or let one wait.",
+)
+@click.option(
+    "--catch-up",
+    type=click.Choice(get_args(CatchUp)),
+    default="latest",
+    show_default=True,
+    help="Of ticks that no worker was there for.",
+)
+@click.option("--window", metavar="TIME", default="1d", show_default=True, help="How far back they are caught up.")
+@shared
+def create_command(
+    call: Invocation, name: str, cron: str, definition: str, value: str | None, window: str, **settings: Any
+) -> None:
+    """Create a schedule, or change it: `holdfast schedules create nightly '0 3 * * *' report '{"kind": "daily"}'`.
+
+    The JSON is what `holdfast start` takes. A schedule that was paused stays so.
+    """
+    given, length = json_value(value, "the input"), parse_duration(window)
+
+    async def create(ledger: Ledger) -> tuple[ledger_shapes.Schedule, bool]:
+        await ledger.app.schedules.create(name, cron, definition, args=given, window=length, **settings)
+        (found,) = await ledger.store.schedules(name)
+        return ledger_shapes.schedule(found), bool(await ledger.store.definitions(definition))
+
+    made, is_known = call.run(create)
+    if call.as_json:
+        call.out.json(made)
+        return
+    call.out.line(f"{name} starts {definition} next at {exact(made.next_at)}{', once it is resumed' * made.paused}")
+    if not is_known:
+        call.out.line(
+            f"no worker of this ledger has known {definition} yet: its ticks wait for one that does", "yellow"
+        )
 
 
 @schedules_group.command("pause")

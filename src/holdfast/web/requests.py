@@ -19,6 +19,7 @@ from holdfast.models.options import (
     RATE_MOST,
     RATE_PERIOD_LEAST,
 )
+from holdfast.models.schedule import WINDOW_SECONDS, CatchUp, Overlap
 
 # No NUL: PostgreSQL keeps none in text.
 _NO_NUL = r"^[^\u0000]*$"
@@ -159,6 +160,19 @@ class QueueRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MOST)] | UnsetType | None = UNSET
     rate: Annotated[float, Meta(ge=RATE_LEAST, le=RATE_MOST)] | UnsetType | None = UNSET
     rate_seconds: Annotated[float, Meta(ge=RATE_PERIOD_LEAST, le=31_536_000)] | UnsetType = UNSET
+
+
+class ScheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is started when, and by which rules; what is left out has its default."""
+
+    cron: Annotated[Text, Meta(description="Minute, hour, day, month, weekday")]
+    definition: Annotated[Text, Meta(description="The name of what it starts")]
+    timezone: Annotated[Text, Meta(description="Such as Europe/Berlin")] = "UTC"
+    input: Annotated[Any, Meta(description="As in a start by name")] = None
+    queue: QueueName | None = None
+    overlap: Annotated[Overlap, Meta(description="While the last one still runs")] = "skip"
+    catch_up: Annotated[CatchUp, Meta(description="Of ticks that no worker was there for")] = "latest"
+    window_seconds: Annotated[Seconds, Meta(description="How far back they are caught up")] = WINDOW_SECONDS
 
 
 def attributes_of(where: list[str]) -> dict[str, Scalar]:

@@ -59,7 +59,7 @@ Handler = Callable[[Call], Awaitable[Any]]
 class Route:
     """`role` None: open to everybody."""
 
-    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     name: str
     tag: str

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import NotFoundError
 from holdfast.views import ledger_shapes, reading, shapes
-from holdfast.web.requests import NamesQuery
+from holdfast.web.requests import NamesQuery, ScheduleRequest
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
 
@@ -37,6 +37,22 @@ async def show(call: Call) -> ledger_shapes.Schedule:
     if not found:
         raise NotFoundError(f"there is no schedule {call.part('name')!r}")
     return ledger_shapes.schedule(found[0])
+
+
+async def put(call: Call) -> ledger_shapes.Schedule:
+    body: ScheduleRequest = call.body
+    await call.app.schedules.create(
+        call.part("name"),
+        body.cron,
+        body.definition,
+        timezone=body.timezone,
+        args=body.input,
+        queue=body.queue,
+        overlap=body.overlap,
+        catch_up=body.catch_up,
+        window=body.window_seconds,
+    )
+    return await show(call)
 
 
 async def pause(call: Call) -> ledger_shapes.Schedule:
@@ -83,6 +99,11 @@ ROUTES: Final = (
     ),
     _route(
         "GET", "/{name}", "show_schedule", Role.READ, "One schedule", show, ledger_shapes.Schedule, problems=_MISSING
+    ),
+    _route(
+        *("PUT", "/{name}", "put_schedule", Role.ADMIN, "Create it, or change it; a paused one stays so", put),
+        answer=ledger_shapes.Schedule,
+        body=ScheduleRequest,
     ),
     _route(
         *("POST", "/{name}/pause", "pause_schedule", Role.OPERATE, "No ticks until it is resumed", pause),
