@@ -143,6 +143,17 @@ def test_a_start_waits_for_its_moment(desk: Desk, holdfast: Call, given: str, el
     assert shown.status is Status.RUNNABLE
 
 
+def test_a_start_is_refused_while_another_has_its_unique_key(desk: Desk, holdfast: Call) -> None:
+    desk.register()
+    given = ("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--unique-key", desk.queue)
+    first = parsed(holdfast(*given, "--json"), answers.Started)
+    refused = holdfast(*given)
+    assert (refused.code, f"{first.label} occupies its unique key" in refused.err) == (1, True)
+    assert holdfast(*given[:-1], "").code == 2
+    assert holdfast("cancel", first.id, "--force").code == 0
+    assert holdfast(*given).code == 0
+
+
 @pytest.mark.parametrize("given", ["soon", "2090-13-01", "9500-01-01"])
 def test_a_moment_that_is_none_is_wrong_use(desk: Desk, holdfast: Call, given: str) -> None:
     desk.register()

@@ -361,6 +361,19 @@ async def test_a_start_with_a_signal_starts_once_and_signals_each_time(shop: Sho
         assert set(plain.json()) == {"id", "label", "existing"}
 
 
+async def test_a_start_is_refused_while_another_has_its_unique_key(shop: Shop) -> None:
+    await shop.worker()  # the ledger knows its definitions
+    body = {"name": shop.order.name, "input": {"amount": 7}, "unique_key": "table 4"}
+    async with client(build(shop.app, dashboard=False)) as http:
+        first = (await http.post(f"{API}/executions", json=body)).json()
+        for more in ({}, {"key": "k", "signal": {"name": "ship"}}):
+            assert problem(await http.post(f"{API}/executions", json={**body, **more})) == (409, "unique-conflict")
+        for wrong in ("", "x" * 1_025, "é" * 1_000):
+            assert problem(await http.post(f"{API}/executions", json={**body, "unique_key": wrong})) == (422, "invalid")
+        await http.post(f"{API}/executions/{first['id']}/cancel", json={"force": True})
+        assert (await http.post(f"{API}/executions", json=body)).status_code == 201
+
+
 async def test_an_ambiguous_id_names_the_candidates(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await shop.order.start(1)
     store = await shop.app.store()

@@ -17,6 +17,7 @@ from holdfast.cli.worker import load_app
 from holdfast.core.codec import decode_error
 from holdfast.core.durations import parse_duration
 from holdfast.core.errors import ExecutionEndedError, InvalidArgumentError
+from holdfast.core.outcomes import Unique
 from holdfast.core.status import Status
 from holdfast.models.handle import Handle
 
@@ -33,6 +34,7 @@ timeout_option = click.option("--timeout", metavar="TIME", help="With --wait: ho
 @click.option("--at", metavar="TIME", type=MOMENT, help="Not before then; in UTC, or with a zone: Z, +01:00.")
 @click.option("--priority", type=int, help="Lower is earlier.")
 @click.option("--partition-key", metavar="KEY", help="One of a key at a time, in order.")
+@click.option("--unique-key", metavar="KEY", help="Refused while another live execution has it.")
 @click.option("--deadline", metavar="TIME", help="So long after its start it is cancelled.")
 @click.option("--attribute", "attributes", metavar="KEY=VALUE", multiple=True, help="To search by; may be repeated.")
 @click.option("--signal", metavar="NAME[=JSON]", help="Sent in the same commit, also to what the key started before.")
@@ -49,6 +51,7 @@ def start_command(
     attributes: tuple[str, ...],
     delay: str | None,
     at: datetime | None,
+    unique_key: str | None,
     deadline: str | None,
     signal: str | None,
     wait: bool,
@@ -64,6 +67,7 @@ def start_command(
     options = {name: found for name, found in given.items() if found is not None}
     options |= {"attributes": parse_attributes(attributes)} if attributes else {}
     options |= {"delay": parse_duration(delay)} if delay else {}
+    options |= {"unique": Unique(key=unique_key)} if unique_key is not None else {}
     options |= {"at": in_utc(at)} if at else {}
     options |= {"deadline": parse_duration(deadline)} if deadline else {}
     if signal is None and given["dedup_key"] is not None:

@@ -18,6 +18,7 @@ from holdfast.models.options import (
     RATE_LEAST,
     RATE_MOST,
     RATE_PERIOD_LEAST,
+    UNIQUE_KEY_MAX_BYTES,
 )
 from holdfast.models.schedule import WINDOW_SECONDS, CatchUp, Overlap
 
@@ -29,6 +30,7 @@ Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=315_360_000)]
 Cursor: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,18}$", description="Of the page before")]
 Priority: TypeAlias = Annotated[int, Meta(ge=PRIORITY_LOWEST, le=PRIORITY_HIGHEST, description="Smaller is earlier")]
 PartitionKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=PARTITION_KEY_MAX_CHARS, pattern=_NO_NUL)]
+UniqueKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UNIQUE_KEY_MAX_BYTES)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True, description="Not before then")]
 Scalar: TypeAlias = str | int | float | bool
 IdOrKey: TypeAlias = Annotated[
@@ -124,6 +126,9 @@ class StartRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     at: Moment | None = None
     attributes: dict[str, Scalar] | None = None
     deadline: Annotated[Seconds | None, Meta(description="So long after its start its cancel is requested")] = None
+    unique_key: Annotated[
+        UniqueKey | None, Meta(description="Refused with 409 while another live execution has the same")
+    ] = None
     signal: Annotated[
         SignalRequest | None,
         Meta(description="Delivered in the same commit, also to what the key had started before; it needs a key"),

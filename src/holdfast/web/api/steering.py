@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.core.errors import InvalidArgumentError
+from holdfast.core.outcomes import Unique
 from holdfast.models.handle import Handle
 from holdfast.models.options import StartOptions
 from holdfast.views import finding, shapes
@@ -26,6 +27,7 @@ async def start(call: Call) -> shapes.StartedByName:
         at=body.at,
         attributes=body.attributes,
         deadline=body.deadline,
+        unique=None if body.unique_key is None else Unique(key=body.unique_key),
     )
     if body.signal is None:
         handle, existing = await call.app._start_or_find(body.name, body.input, **options)
