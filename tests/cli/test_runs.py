@@ -143,6 +143,35 @@ def test_a_start_waits_for_its_moment(desk: Desk, holdfast: Call, given: str, el
     assert shown.status is Status.RUNNABLE
 
 
+def test_an_end_is_waited_for_and_shown(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
+    run, broken = desk.start("pay", 5), desk.start("double", -1)
+    late = holdfast("wait", run, "--timeout", "0.05")
+    assert (late.code, "has not ended within 0.05; it goes on" in late.err) == (1, True)
+    with desk.working():
+        holdfast("signal", run, "approval", "true")
+        answer = parsed(holdfast("wait", run[:12], "--json"), answers.Started)
+    assert (answer.id, answer.status, bytes(answer.result)) == (run, Status.DONE, b'"5 and 6"')  # type: ignore[arg-type]
+    assert holdfast_in_terminal("wait", run).plain == f'{answer.label} is done\n"5 and 6"\n'
+    failed = holdfast("wait", broken)
+    assert (failed.code, "is failed: " in failed.err, "-1 is no amount" in failed.err) == (1, True, True)
+    assert parsed(holdfast("wait", broken, "--json"), answers.Started, code=1).status is Status.FAILED
+    assert holdfast("wait", "0123456789").code == 3
+
+
+def test_what_can_be_started_is_listed(desk: Desk, holdfast: Call, holdfast_in_terminal: Call) -> None:
+    desk.register()
+    found = holdfast("definitions", "--name", "pay", "--json").json["definitions"]
+    assert [(line["kind"], line["name"], line["parameters"]) for line in found] == [("workflow", "pay", ["amount"])]
+    assert {"charge", "double", "pay", "tell"} <= {
+        line["name"] for line in holdfast("definitions", "--json").json["definitions"]
+    }
+    header, line = holdfast("definitions", "--name", "charge").out.splitlines()
+    assert header.split() == ["NAME", "KIND", "VERSION", "QUEUE", "PRIORITY", "TAKES"]
+    assert line.split() == ["charge", "task", "1", "default", "-", "amount"]
+    assert "amount" in holdfast_in_terminal("definitions", "--name", "pay").plain
+    assert holdfast("definitions", "--name", "nothing").out == "no worker of this ledger has known nothing yet\n"
+
+
 def test_a_start_is_refused_while_another_has_its_unique_key(desk: Desk, holdfast: Call) -> None:
     desk.register()
     given = ("start", "pay", '{"amount": 5}', "--queue", desk.queue, "--unique-key", desk.queue)

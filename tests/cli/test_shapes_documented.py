@@ -41,6 +41,7 @@ SHARED = {
     shapes.TransitionLine: "history",
     ledger_shapes.Queue: "queues",
     ledger_shapes.Worker: "workers",
+    ledger_shapes.DefinitionLine: "definitions",
     ledger_shapes.Schedule: "schedules",
 }
 

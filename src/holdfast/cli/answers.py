@@ -24,7 +24,7 @@ class Named(Struct, frozen=True, kw_only=True):
 
 
 class Started(Named, frozen=True, kw_only=True):
-    """`start`, `retry`, `fork`. `existing` is there with `start`, `delivery` with a signal, the rest with `--wait`."""
+    """`start`, `wait`, `retry`, `fork`. `existing` is of `start`, `delivery` of its signal, the rest of an end."""
 
     status: Status
     existing: bool | UnsetType = UNSET

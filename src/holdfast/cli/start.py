@@ -1,4 +1,4 @@
-"""Starting by name, and trying again: `start`, `retry`, `fork`."""
+"""Starting by name, waiting for the end, and trying again: `start`, `wait`, `retry`, `fork`."""
 
 from __future__ import annotations
 
@@ -84,6 +84,22 @@ def start_command(
         return msgspec.structs.replace(followed, existing=existing, delivery=delivery.value)
 
     return _tell(call, call.run(start), "started")
+
+
+@click.command("wait")
+@id_argument
+@click.option("--timeout", metavar="TIME", help="How long; then exit with 1.")
+@shared
+def wait_command(call: Invocation, execution: str, timeout: str | None) -> int:
+    """Wait until an execution has ended, or is stranded, and show its result; at once if it has ended.
+
+    The exit code is 1 if it did not end well. It waits for the runs that go on in its place, too.
+    """
+
+    async def wait(ledger: Ledger) -> Started:
+        return await _followed(ledger, await ledger.find(execution), True, timeout)
+
+    return _tell(call, call.run(wait), "")
 
 
 @click.command("retry")

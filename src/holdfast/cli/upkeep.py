@@ -1,4 +1,4 @@
-"""Looking after a ledger: `workers`, `gc`, `migrate`."""
+"""Looking after a ledger: `workers`, `definitions`, `gc`, `migrate`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,30 @@ def workers_command(call: Invocation) -> None:
     columns = ("WORKER", "HOST", "PID", "LEASE", "EXECUTING", "STARTED", "EXPIRES", "QUEUES")
     grid = Grid(columns, rows, frozenset({"PID", "EXECUTING"}))
     call.out.grid(grid, now=now, empty="no worker is at work on this ledger")
+
+
+@click.command("definitions")
+@click.option("--name", help="The versions of this one.")
+@shared
+def definitions_command(call: Invocation, name: str | None) -> None:
+    """List what workers of this ledger have had code for: what `holdfast start` can start, and with what."""
+
+    async def read(ledger: Ledger) -> tuple[list[ledger_shapes.DefinitionLine], datetime]:
+        return [ledger_shapes.definition(found) for found in await ledger.store.definitions(name)], ledger.now
+
+    found, now = call.run(read)
+    if call.as_json:
+        call.out.json({"definitions": found})
+        return
+    rows: list[list[Value]] = [
+        [Cell(one.name, "bold"), one.kind, one.version, one.queue, one.priority or None, _takes(one)] for one in found
+    ]
+    grid = Grid(("NAME", "KIND", "VERSION", "QUEUE", "PRIORITY", "TAKES"), rows, frozenset({"VERSION", "PRIORITY"}))
+    call.out.grid(grid, now=now, empty=f"no worker of this ledger has known {'anything' if name is None else name} yet")
+
+
+def _takes(found: ledger_shapes.DefinitionLine) -> str:
+    return "its state" if found.kind == "machine" else ", ".join(found.parameters)
 
 
 @click.command("gc")

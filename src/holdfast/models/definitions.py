@@ -131,7 +131,7 @@ async def find_definition(connection: Connection, name: str) -> Definition:
     if not found:
         raise NotFoundError(
             f"no worker of this ledger has known a definition {name!r}; start a worker with its code once, "
-            "or check the name"
+            "or check the name: `holdfast definitions` lists what there is"
         )
     return max(found, key=lambda definition: definition.version)
 
