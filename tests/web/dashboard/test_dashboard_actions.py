@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.engine.rig import Rig
 from tests.models.flow.test_flow_letters import stranded_at_ceiling
-from tests.web.kit import ADMIN, OPERATE, TOKENS, Box, Shop, client
+from tests.web.kit import ADMIN, OPERATE, READ, TOKENS, Box, Shop, client
 
 from holdfast.core.errors import ExecutionFailedError, StoreError, StoreUnavailableError
 from holdfast.web.dashboard.pages import flows
@@ -44,6 +44,33 @@ async def test_a_cancel_that_came_too_late_is_not_told_as_one(shop: Shop) -> Non
         assert await notice(pages, f"/executions/{parcel.id}/cancel") == "-It had ended before: it is done."
         assert await notice(pages, f"/executions/{run.id}/cancel") == "-It had ended before: it is done."
         assert await notice(pages, f"/executions/{order.id}/cancel") == "+Cancel requested."
+
+
+async def test_a_run_is_started_by_its_name(shop: Shop) -> None:
+    await shop.worker()  # the ledger knows its definitions
+    web = build(shop.app, tokens=TOKENS)
+    order = {"name": shop.order.name, "input": '{"amount": 5}', "key": "order-17"}
+    async with client(web, OPERATE) as pages, client(web, READ) as reader:
+        assert 'action="/executions/start"' not in (await reader.get("/executions")).text
+        assert (await reader.post("/executions/start", data=order)).status_code == 403
+        text = (await pages.get("/executions")).text
+        assert f'<option value="{shop.order.name}">takes amount</option>' in text
+        assert f'<option value="{shop.parcel.__name__}">takes its state</option>' in text
+        for wrong, why in (
+            ({"input": "five"}, "-the input is no JSON"),
+            ({"input": '{"amount": "five"}'}, f"-{shop.order.name} cannot be started with this"),
+            ({"input": '{"sum": 5}'}, f"-{shop.order.name} has no parameter sum"),
+            ({"name": "nobody"}, "-no worker of this ledger has known a definition 'nobody'"),
+            ({"name": ""}, "-'' is no name"),
+        ):
+            assert (await notice(pages, "/executions/start", **{**order, **wrong})).startswith(why), wrong
+        assert await notice(pages, "/executions/start", **order) == "+Started."
+        again = await pages.post("/executions/start", data=order)
+        handle = shop.app.handle(shop.order.name, key="order-17")
+        assert again.headers["location"] == f"/executions/{handle.id}"
+        assert unquote(again.cookies["holdfast_notice"]) == "+Its key had started it before: this is it."
+        assert (await notice(pages, "/executions/explode")).startswith("-there is no action")
+    assert (await handle.describe()).state == '{"amount":5}'
 
 
 async def test_what_nobody_can_mend_is_ended_as_it_stands_by_an_admin(shop: Shop) -> None:

@@ -49,6 +49,19 @@ def field(form: FormData, name: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
+async def on_executions(page: Page, form: FormData) -> Response:
+    """`/executions/{action}`: start something by its name."""
+    action, here = page.request.path_params["action"], "/executions"
+    if action != "start":
+        return back(here, f"there is no action {action!r}", is_error=True)
+    try:
+        given, key = _json(field(form, "input") or "null", "the input"), field(form, "key") or None
+        handle, existing = await page.site.app._start_or_find(field(form, "name"), given, key=key)
+    except HoldfastError as error:
+        return refused(here, error)
+    return back(f"/executions/{handle.id}", "Its key had started it before: this is it." if existing else "Started.")
+
+
 async def on_execution(page: Page, form: FormData) -> Response:
     """`/executions/{id}/{action}`."""
     view = await finding.find(page.store, page.request.path_params["id"])
@@ -136,11 +149,7 @@ async def on_letter(page: Page, form: FormData) -> Response:
 
 
 async def _signal(handle: Handle[object], form: FormData, here: str) -> Response:
-    text = field(form, "payload") or "null"
-    try:
-        payload = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidArgumentError(f"the payload is no JSON: {error}. Text goes in quotes") from None
+    payload = _json(field(form, "payload") or "null", "the payload")
     name = field(form, "name")
     answer = await handle.signal(name, payload)
     return back(here, f"The signal {name} {'was there already' if answer is Delivery.DUPLICATE else 'is delivered'}.")
@@ -192,6 +201,13 @@ def _limits(form: FormData) -> QueueChange:
     period = seconds(_decimal(field(form, "rate_seconds") or "1", "the period"), name="rate_period")
     check_limits(concurrency, rate, period)
     return QueueChange(concurrency=concurrency, rate=rate, rate_seconds=period)
+
+
+def _json(text: str, what: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidArgumentError(f"{what} is no JSON: {error}. Text goes in quotes") from None
 
 
 def _number(text: str, what: str) -> int:

@@ -52,6 +52,7 @@ PAGES: Final[tuple[tuple[str, Show], ...]] = (
     ("/dead-letters", engine.dead_letters),
 )
 ACTIONS: Final[tuple[tuple[str, Act], ...]] = (
+    ("/executions/{action}", actions.on_executions),
     ("/executions/{id}/{action}", actions.on_execution),
     ("/executions/{id}/letters/{action}", actions.on_letter),
     ("/schedules/{name}/{action}", actions.on_schedule),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -13,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from holdfast.core.errors import HoldfastError, InvalidArgumentError
 from holdfast.core.status import Status
 from holdfast.store.values import ExecutionFilter
-from holdfast.views import dead_letters, finding, reading, shapes
+from holdfast.views import dead_letters, finding, ledger_shapes, reading, shapes
 from holdfast.web.dashboard.render import Page
 
 PAGE_SIZE: Final = 50
@@ -93,7 +94,17 @@ async def executions(page: Page) -> Response:
         following=urlencode({**kept, "after": cursor}) if cursor else "",
         kinds=KINDS,
         names=sorted({line.name for line in definitions}),
+        startable=_startable(definitions),
     )
+
+
+def _startable(definitions: Sequence[ledger_shapes.DefinitionLine]) -> list[tuple[str, str]]:
+    """The names that can be started, and what the newest version of each takes."""
+    newest = {line.name: line for line in sorted(definitions, key=lambda line: (line.name, line.version))}
+    return [
+        (name, "its state" if line.kind == "machine" else ", ".join(line.parameters) or "nothing")
+        for name, line in newest.items()
+    ]
 
 
 def moment_of(text: str) -> datetime | None:
