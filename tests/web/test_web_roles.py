@@ -44,6 +44,8 @@ EXPECTED = {
     "drop_dead_letter": "operate",
     "show_flow_job": "read",
     "show_batch_run": "read",
+    "list_failed_items": "read",
+    "retry_failed_items": "operate",
     "show_overview": "read",
     "list_workers": "read",
     "list_definitions": "read",

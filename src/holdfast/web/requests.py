@@ -87,6 +87,13 @@ class LettersQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=T
     flow: Annotated[Text | None, Meta(description="Of this flow")] = None
 
 
+class FailedQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed items."""
+
+    after: Annotated[int, Meta(ge=-1, le=2**53, description="Only items with a higher seq")] = -1
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+
 class JournalQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which events."""
 

@@ -8,13 +8,15 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from holdfast.core.error_record import ErrorRecord
-from holdfast.core.errors import NotFoundError
+from holdfast.core.errors import InvalidArgumentError, NotFoundError
+from holdfast.models.batch.run import BatchRun
 from holdfast.models.batch.status import BatchStatus, find_head, rate_of, status_of
 from holdfast.models.flow.letters import DeadLetter
 from holdfast.models.flow.reading import JobState, read_job
+from holdfast.store.values import ExecutionView
 from holdfast.views import finding, shapes
 from holdfast.web.problems import Problem
-from holdfast.web.requests import LettersQuery
+from holdfast.web.requests import FailedQuery, LettersQuery
 from holdfast.web.security import Role
 from holdfast.web.table import Call, Route
 
@@ -44,6 +46,23 @@ class LetterDone(Struct, frozen=True, kw_only=True):
     """What is no dead letter any more."""
 
     id: str
+
+
+class FailedItem(Struct, frozen=True, kw_only=True):
+    """An item of a batch that failed, with what it was given."""
+
+    seq: int
+    error: Annotated[str | None, Meta(description="Type and message")]
+    fail_class: Annotated[str | None, Meta(description="permanent, retryable, lease_expired or timeout")]
+    attempts: int
+    input: Any
+
+
+class FailedPage(Struct, frozen=True, kw_only=True):
+    """Failed items in their order."""
+
+    items: list[FailedItem]
+    more: bool
 
 
 async def letters(call: Call) -> LetterPage:
@@ -90,11 +109,38 @@ async def job(call: Call) -> JobState:
 
 
 async def batch(call: Call) -> BatchStatus:
+    view = await _batch_view(call)
+    run = await call.store.batch_status(view.promise)
+    return status_of(view, run, await find_head(call.store, view, run), rate_of(view, run))
+
+
+async def failed_items(call: Call) -> FailedPage:
+    query: FailedQuery = call.query
+    found = await (await _batch_run(call)).failed(query.after, query.limit + 1)
+    items = [
+        FailedItem(seq=item.seq, error=item.error, fail_class=item.fail_class, attempts=item.attempts, input=item.input)
+        for item in found[: query.limit]
+    ]
+    return FailedPage(items=items, more=len(found) > query.limit)
+
+
+async def retry_failed(call: Call) -> shapes.Started:
+    try:
+        again = await (await _batch_run(call)).retry_failed()
+    except InvalidArgumentError as error:  # it has not ended
+        raise Problem(409, "refused", str(error)) from error
+    return shapes.Started(id=str(again.id), label=again.label)
+
+
+async def _batch_view(call: Call) -> ExecutionView:
     view = await finding.find(call.store, call.part("id"))
     if view.kind != "batch":
         raise NotFoundError(f"{shapes.label_of(view)} is a {view.kind}, not a batch")
-    run = await call.store.batch_status(view.promise)
-    return status_of(view, run, await find_head(call.store, view, run), rate_of(view, run))
+    return view
+
+
+async def _batch_run(call: Call) -> BatchRun[Any]:
+    return call.app.batch_run(shapes.id_of(await _batch_view(call)))
 
 
 def _route(method: Any, path: str, name: str, role: Role, summary: str, handler: Any, answer: type, **more: Any) -> Any:
@@ -138,5 +184,18 @@ ROUTES: Final[tuple[Route, ...]] = (
         *("GET", "/executions/{id}/batch", "show_batch_run", Role.READ, "The counters of a batch's run"),
         handler=batch,
         answer=BatchStatus,
+    ),
+    _route(
+        *("GET", "/executions/{id}/batch/failed", "list_failed_items", Role.READ, "Its failed items, in order"),
+        handler=failed_items,
+        answer=FailedPage,
+        query=FailedQuery,
+    ),
+    _route(
+        *("POST", "/executions/{id}/batch/retry-failed", "retry_failed_items", Role.OPERATE),
+        "Run over its failed items again, as another run",
+        handler=retry_failed,
+        answer=shapes.Started,
+        status=201,
     ),
 )
