@@ -195,8 +195,8 @@ class SyncBatchRun(Generic[ResultT]):
     def retry_failed(self) -> SyncBatchRun[ResultT]:
         return SyncBatchRun(self._app, self._app.run(self.batch_run.retry_failed()))
 
-    def cancel(self) -> Status:
-        return self._app.run(self.batch_run.cancel())
+    def cancel(self, *, reason: str | None = None, force: bool = False) -> Status:
+        return self._app.run(self.batch_run.cancel(reason=reason, force=force))
 
     def pause(self) -> None:
         self._app.run(self.batch_run.pause())

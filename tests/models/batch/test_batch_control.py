@@ -123,7 +123,8 @@ async def test_a_run_cancelled_by_force_ends_with_its_chunks(rig: Rig) -> None:
 
     run = await work.start(range(12))
     await rig.once()  # dispatched
-    assert await run.handle.cancel(force=True) is Status.CANCELLED
+    assert await run.cancel(force=True, reason="moved") is Status.CANCELLED
+    assert (await run.describe()).cancel_reason == "moved"
     await rig.run()
     assert not begun
     assert {child.status for child in await (await rig.store()).children(run.id.to_bytes())} == {Status.CANCELLED}

@@ -172,9 +172,12 @@ class BatchRun(Generic[R]):
         finally:
             waiting.cancel()
 
-    async def cancel(self) -> Status:
-        """Nothing more is dispatched; what runs has its grace; every item ends, and is committed."""
-        return await self.handle.cancel()
+    async def cancel(self, *, reason: str | None = None, force: bool = False) -> Status:
+        """Nothing more is dispatched; what runs has its grace; every item ends, and is committed.
+
+        `force` ends it as it stands: for a run whose code is gone, or that was moved.
+        """
+        return await self.handle.cancel(reason=reason, force=force)
 
     async def pause(self) -> None:
         """Take in, dispatch and commit nothing until `resume`; a chunk that is being worked on is finished first."""

@@ -116,7 +116,7 @@ async def _steer_batch(run: BatchRun[object], action: str, form: FormData, here:
     """A run takes its chunks along."""
     match action:
         case "cancel":
-            status = await run.handle.cancel(reason=field(form, "reason") or None, force=_is_forced(form))
+            status = await run.cancel(reason=field(form, "reason") or None, force=_is_forced(form))
             return _cancelled(here, status, "Cancel requested: what runs has its grace, and every item ends.")
         case "pause":
             await run.pause()
