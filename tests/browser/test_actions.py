@@ -115,6 +115,38 @@ def test_pause_resume_and_cancel_change_the_run(page: Page, bench: Bench) -> Non
     expect(badge(page)).to_have_text("cancelled")
 
 
+def test_run_that_nobody_can_mend_is_ended_as_it_stands(page: Page, bench: Bench) -> None:
+    """No worker is up, and none would be needed."""
+    page.goto(f"{bench.url}/executions/{bench.started()}")
+    page.locator("#cancel-pop summary").click()
+    page.get_by_label("As it stands, without its clean-up").check()
+    page.get_by_role("button", name="Cancel this execution").click()
+    expect(badge(page)).to_have_text("cancelled")
+
+
+def test_start_by_name_once_a_key_and_a_name_nobody_knows_is_refused(page: Page, bench: Bench) -> None:
+    bench.started()  # a worker of it was up, so that its names are known
+
+    def start(name: str, given: str) -> None:
+        page.goto(f"{bench.url}/executions")
+        page.locator("#start-pop summary").click()
+        assert accessibility_problems(page) == []
+        page.get_by_label("Name", exact=True).first.fill(name)
+        page.get_by_label("as JSON").fill(given)
+        page.get_by_label("Key, to start it once").fill("from-the-page")
+        page.get_by_role("button", name="Start it").click()
+
+    start("mail", '{"to": "ada", "text": "hello"}')
+    expect(page.locator("h1")).to_have_text("mail")
+    expect(badge(page)).to_have_text("runnable")
+    address = page.url
+    start("mail", '{"to": "ada", "text": "hello"}')
+    expect(page.locator("h1")).to_have_text("mail")
+    assert page.url.split("?")[0] == address.split("?")[0]
+    start("nobody_knows", "{}")
+    expect(page.locator(".flash.error")).to_contain_text("nobody_knows")
+
+
 def test_failed_run_is_retried_under_a_new_id(page: Page, bench: Bench) -> None:
     found = bench.started(3, 5000.0, "refund")
     page.goto(f"{bench.url}/dead-letters?status=failed")
