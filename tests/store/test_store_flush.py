@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
+from holdfast.core.identity import PromiseId
 from holdfast.core.status import PARKED, TERMINAL, Status
 from holdfast.store.base import Store
-from holdfast.store.effects import AdvanceExecution, Commit, ConsumeSignals, RecordTransition
-from holdfast.store.values import NewSignal
+from holdfast.store.effects import AdvanceExecution, Commit, ConsumeSignals, RecordTransition, SpawnExecutions
+from holdfast.store.records import Record, SignalKeyRecord, SignalRecord
+from holdfast.store.values import NewSignal, Retention
 from holdfast.testing.hand import (
     ERROR,
     LEASE_SECONDS,
     Hand,
+    child_rows,
     done,
     fail,
     go,
@@ -134,13 +138,58 @@ async def test_an_ended_execution_is_never_picked_again(stores: Stores, hand: Ha
     assert (await hand.view("a")).status is ended
 
 
-@pytest.mark.parametrize("ended", sorted(TERMINAL))
+@pytest.mark.parametrize("ended", sorted(TERMINAL - {Status.FAILED}))
 async def test_the_end_deletes_the_whole_inbox(hand: Hand, store: Store, ended: Status) -> None:
     """Section 5: a terminal outcome deletes the inbox, seen or unseen."""
     claim = await hand.take(row("a"))
     await store.deliver([NewSignal(claim.promise, "x", "1"), NewSignal(claim.promise, "y", "2", "key")])
     await hand.apply(claim, AdvanceExecution(status=ended))
     assert await store.inbox(claim.promise) == []
+
+
+@pytest.mark.parametrize("others", range(2), ids=["alone", "with another"])
+async def test_a_failure_keeps_what_was_sent_until_it_is_retried(hand: Hand, store: Store, others: int) -> None:
+    """Rulings B13 and E12: a retry has the signals that nobody read, in their order, and all keys."""
+    claim = await hand.take(row("a", kind="machine"))
+    more = [await hand.take(row(f"b{number}")) for number in range(others)]
+    sent = [NewSignal(claim.promise, "x", "1", "one"), NewSignal(claim.promise, "y", "2", "two")]
+    await store.deliver([*sent, NewSignal(claim.promise, "x", "3")])
+    first, *_ = await store.inbox(claim.promise)
+    await hand.apply(claim, keep(), ConsumeSignals((first.id,)))
+    await hand.flush(Commit(claim, (fail(),)), *(Commit(other, (fail(),)) for other in more))
+    assert [signal.payload for signal in await store.inbox(claim.promise)] == ["2", "3"]
+    assert await store.deliver(sent) == ["ended", "ended"]
+    again = PromiseId.from_bytes(claim.promise).successor("retry").to_bytes()
+    for _ in range(2):  # who comes second changes nothing
+        await store.fork(row("a", promise=again), None, replaces=claim.promise)
+        assert [signal.payload for signal in await store.inbox(again)] == ["2", "3"]
+    assert await store.inbox(claim.promise) == []
+    assert await store.deliver([msgspec.structs.replace(signal, target=again) for signal in sent]) == ["duplicate"] * 2
+
+
+async def test_ends_of_children_are_nothing_to_retry_with(hand: Hand, store: Store) -> None:
+    parent = await hand.take(row("p"))
+    rows = tuple(msgspec.structs.replace(child, reports=True) for child in child_rows(parent, 1))
+    await hand.apply(parent, keep(), SpawnExecutions(rows, barrier=False))
+    await hand.apply(await hand.take(), done())
+    assert len(await store.inbox(parent.promise)) == 1
+    await hand.apply(parent, fail())
+    assert await store.inbox(parent.promise) == []
+
+
+async def test_retention_deletes_the_inbox_of_a_failed_run(stores: Stores, hand: Hand, store: Store) -> None:
+    claim = await hand.take(row("a"))
+    await store.deliver([NewSignal(claim.promise, "x", "1", "one"), NewSignal(claim.promise, "y", "2", "two")])
+    first, *_ = await store.inbox(claim.promise)
+    await hand.apply(claim, fail(), ConsumeSignals((first.id,)))
+    found: list[Record] = []
+    await store.read_records(found.extend)
+    assert {SignalRecord, SignalKeyRecord} <= {type(record) for record in found}
+    await stores.advance(10)
+    assert await store.purge(Retention(age_seconds=1), 10) == 1
+    found.clear()
+    await store.read_records(found.extend)
+    assert not {SignalRecord, SignalKeyRecord} & {type(record) for record in found}
 
 
 async def test_stranded_keeps_the_state_and_says_why(hand: Hand) -> None:

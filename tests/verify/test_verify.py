@@ -225,6 +225,12 @@ DAMAGES: list[tuple[rules.Rule, str | None, str]] = [
     (
         rules.ENDED_CLEAN,
         "done",
+        HERE + "status = 'failed', successor = promise where {it};"
+        "update {s}signals set target_id = (select id from {s}executions where {it})",
+    ),
+    (
+        rules.ENDED_CLEAN,
+        "done",
         "insert into {s}signal_keys (target_id, dedup_key) select id, 'u:x' from {s}executions where {it}",
     ),
     (rules.PARKED, "wait", HERE + "awaits = null where {it}"),

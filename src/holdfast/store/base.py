@@ -186,7 +186,8 @@ class Store(FlowLedger, Watching, Protocol):
         """Insert a row with a journal, in one commit; idempotent by promise.
 
         With `replaces`, that execution and the first of its runs name the new one as their successor, which shows what
-        it showed. `NotFoundError` if it was deleted meanwhile: nothing would lead to the new one.
+        it showed, and takes over the signals that it has not read and the dedup keys that it knows. `NotFoundError` if
+        it was deleted meanwhile: nothing would lead to the new one.
         """
 
     # ------------------------------------------------------------------ working

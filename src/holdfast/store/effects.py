@@ -27,7 +27,8 @@ class AdvanceExecution(Struct, frozen=True, gc=False, kw_only=True):
     `progress=False` (replay): the three are kept, so that the redo sees the same inputs (ruling E4). With
     `status=executing` it says that a step is on its way, and keeps the lease of a paused row until that has ended.
 
-    A terminal status deletes the whole inbox, releases the parent's barrier and sets `ended_at`.
+    A terminal status deletes the whole inbox, releases the parent's barrier and sets `ended_at`. But `failed` keeps the
+    signals that nobody read, the dedup keys, and what the step was woken by: a retry takes them over.
     """
 
     status: Status

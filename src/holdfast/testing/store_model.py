@@ -300,8 +300,10 @@ class Model:
 
     def _end(self, row: Row) -> None:
         """What ends with an execution, and the barrier it was in."""
-        row.inbox.clear()
-        row.dedup_keys.clear()
+        has_failed = row.status is Status.FAILED
+        row.inbox = [sent for sent in row.inbox if has_failed and not sent[3]]
+        if not has_failed:
+            row.dedup_keys.clear()
         parent = row.parent
         if parent is None or parent.status.is_terminal:
             return

@@ -159,8 +159,9 @@ class Auditor:
 
     def _ended_clean(self, promise: str, found: str) -> None:
         row = self._rows[promise]
-        if row.status.is_terminal:
-            self._fault(row, rules.ENDED_CLEAN, f"it is {row.status}, and {found}")
+        if row.status.is_terminal and (row.status is not Status.FAILED or row.successor is not None):
+            retried = ", and was retried" if row.status is Status.FAILED else ""
+            self._fault(row, rules.ENDED_CLEAN, f"it is {row.status}{retried}, and {found}")
 
     def _journal(self, record: JournalRecord) -> None:
         if self._segments and self._segments[0].id != record.id:

@@ -41,7 +41,9 @@ HOLDER: Final = Rule("holder", "a worker's row goes only after everything it hel
 STARTED: Final = Rule("started", "what was claimed has a start, and only what was claimed was written to by a worker")
 COUNTERS: Final = Rule("counters", "no counter is below 0")
 ENDED: Final = Rule("ended", "a row has an end exactly if its status is done, failed or cancelled")
-ENDED_CLEAN: Final = Rule("ended-clean", "what has ended has no deadline, no inbox and no dedup keys")
+ENDED_CLEAN: Final = Rule(
+    "ended-clean", "what has ended has no deadline; and no inbox or dedup keys, unless it can be retried"
+)
 PARKED: Final = Rule("parked", "a parked row has a way to be woken: a signal, a child, a time")
 WAKE: Final = Rule("wake", "only a parked row has a time to be woken at")
 BARRIER: Final = Rule("barrier", "a barrier waits for no more children of its round than are alive")

@@ -250,7 +250,7 @@ def details(
         crashes=view.crashes,
         revision=view.revision,
         locked_by=view.locked_by,
-        awaits=view.awaits,
+        awaits=None if view.status.is_terminal else view.awaits,  # a failed one keeps them for a retry
         children_pending=view.children_pending,
         unique_key=None if view.unique_key is None else view.unique_key.decode("utf-8", "backslashreplace"),
         digest=view.digest,

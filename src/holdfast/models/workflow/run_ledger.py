@@ -177,7 +177,8 @@ class RunLedger:
             session.journal_bytes += len(body)
             effects.append(AppendJournal(first, count, body))
         if self._ingested:
-            if status not in TERMINAL or self._extra_effects:  # an end empties the inbox, unless a successor gets it
+            # An end empties the inbox, unless a successor gets it, or may get it.
+            if status is Status.FAILED or status not in TERMINAL or self._extra_effects:
                 effects.append(ConsumeSignals(tuple(self._ingested)))
             self._ingested = NONE
         if session.spawned:

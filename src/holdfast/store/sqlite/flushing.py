@@ -55,6 +55,9 @@ def flush(tx: Tx, worker: str, commits: Sequence[Commit]) -> Flushed:
         if kept.ended:
             tx.ended = True
             inboxes.clear(tx, kept.ended)
+        if kept.failed:
+            tx.ended = True
+            inboxes.keep(tx, kept.failed)
         inboxes.note(tx, kept.live)
         return Flushed(kept.receipts, at_us=tx.now)
     written = {} if kept is None else {id(c): r for c, r in zip(kept.commits, kept.receipts, strict=True)}
@@ -101,6 +104,7 @@ class _Batch:
         self.woke = False
         self._own_rows = OwnRows()
         self._ended: list[int] = []
+        self._failed: list[int] = []
         self._live: dict[int, Receipt] = {}
         self._consumed: list[tuple[int, int]] = []
         self._spawns: list[tuple[Receipt, Row, SpawnExecutions]] = []
@@ -129,7 +133,7 @@ class _Batch:
             if not is_counted:
                 self._live[row] = receipt
         else:
-            self._ended.append(row)
+            self._note_end(row, receipt.status)
 
     def add(self, commit: Commit, fence: Row) -> None:
         """Gather one commit whose fence holds."""
@@ -185,7 +189,7 @@ class _Batch:
         if receipt.successor is not None:  # its successor reports, and counts
             self.tx.ended = True
         elif status in TERMINAL:
-            self._ended.append(row)
+            self._note_end(row, status)
             if parent is not None:
                 if parent_round is not None:
                     self._barriers[parent, parent_round] += 1
@@ -217,6 +221,9 @@ class _Batch:
         self._own_rows.add(status, delay, advance, row, self.tx.now, claim.told(added, advance.step))
         return status
 
+    def _note_end(self, row: int, status: Status | None) -> None:
+        (self._failed if status is Status.FAILED else self._ended).append(row)
+
     # ------------------------------------------------------------------ writing
 
     def write(self) -> None:
@@ -234,6 +241,9 @@ class _Batch:
         if self._ended:
             tx.ended = True
             inboxes.clear(tx, self._ended)
+        if self._failed:
+            tx.ended = True
+            inboxes.keep(tx, self._failed)
         if self._consumed:
             db.executemany(SQL["flush_remember_keys"], self._consumed)
             db.executemany(SQL["flush_consume"], self._consumed)

@@ -35,6 +35,11 @@ def clear(tx: Tx, rows: Sequence[int]) -> None:
         tx.db.execute(sql_for(ids, "inbox_clear_keys"), (ids,))
 
 
+def keep(tx: Tx, rows: Sequence[int]) -> None:
+    """One that failed reads none either, but a retry of it does, and knows the dedup keys (rulings B13, E12)."""
+    tx.db.execute(SQL["inbox_clear_ends"], (json_ids(rows),))
+
+
 def read(tx: Tx, ids: Ids) -> dict[int, tuple[Signal, ...]]:
     """What is in them, by row."""
     if not _are_used(tx, ids)[0]:

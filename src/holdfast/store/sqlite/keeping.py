@@ -75,13 +75,14 @@ def keep_one(tx: Tx, worker: str, commit: Commit) -> Receipt | None:
 class Kept:
     """The commits that `keep` has written, and what is left to do for them: `live` rows may have an inbox."""
 
-    __slots__ = ("commits", "ended", "has_collations", "live", "receipts")
+    __slots__ = ("commits", "ended", "failed", "has_collations", "live", "receipts")
 
     def __init__(self) -> None:
         self.commits: list[Commit] = []
         self.receipts: list[Receipt] = []
         self.live: dict[int, Receipt] = {}
         self.ended: list[int] = []
+        self.failed: list[int] = []
         self.has_collations = False
 
 
@@ -129,7 +130,7 @@ def keep(tx: Tx, worker: str, commits: Sequence[Commit]) -> Kept | None:
             if advance.status is _EXECUTING:
                 live[row] = receipt
             else:
-                kept.ended.append(row)
+                (kept.failed if advance.status is Status.FAILED else kept.ended).append(row)
         else:
             continue
         kept.commits.append(commit)

@@ -3,7 +3,7 @@
 --   executions       one row an execution of any kind: what it is, where it stands, who holds it; `executions_now` is
 --                    what to read, for a row in hand may be behind its journal
 --   attributes       what executions are searched by
---   signals          the inboxes; a row goes when it is consumed or its target ends
+--   signals          the inboxes; a row goes when it is consumed or its target ends; one that failed keeps it
 --   signal_keys      dedup keys of consumed signals, for as long as their target lives (ruling E12)
 --   partition_locks  which execution holds a partition key (ruling E9)
 --   workers          the leases: a claimed row names its worker, the worker's row says until when (ruling E15)

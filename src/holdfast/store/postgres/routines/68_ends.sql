@@ -86,8 +86,14 @@ create or replace function {schema}.finish_1(
 ) returns void language plpgsql as $$
 begin
   if p_ended is not null then
-    delete from {schema}.signals where target_id = any (p_ended);
-    delete from {schema}.signal_keys where target_id = any (p_ended);
+    -- What nobody read of a run that failed is kept, with the keys that it knows: a retry takes them over. Looked up for
+    -- what there is to delete, which mostly is nothing.
+    delete from {schema}.signals s where s.target_id = any (p_ended) and (s.kind <> 'signal' or
+      (select e.status from {schema}.executions e where e.id = s.target_id and e.kind <> 'flow')
+        is distinct from 'failed');
+    delete from {schema}.signal_keys k where k.target_id = any (p_ended) and
+      (select e.status from {schema}.executions e where e.id = k.target_id and e.kind <> 'flow')
+        is distinct from 'failed';
   end if;
   if p_ended is not null or p_stranded then
     perform {schema}.wake_1('ended');

@@ -158,8 +158,9 @@ begin
     end if;
   end if;
   if status in ('done', 'failed', 'cancelled') or v_is_trial then
-    delete from {schema}.signals s where s.target_id = p_id;
-    delete from {schema}.signal_keys k where k.target_id = p_id;
+    -- As in `finish_1`.
+    delete from {schema}.signals s where s.target_id = p_id and (status <> 'failed' or s.kind <> 'signal');
+    delete from {schema}.signal_keys k where k.target_id = p_id and status <> 'failed';
     has_inbox := false;
   end if;
   if has_inbox is null or v_is_trial then

@@ -33,6 +33,19 @@ update {schema}.executions set successor = $1 where id = any (array(
 update {schema}.executions n set published = o.published from {schema}.executions o
 where n.promise = $1 and o.promise = $2 and o.published is not null
 
+-- A machine begins at the step that failed, and that sees what it saw.
+-- name: fork_awaits
+update {schema}.executions n set awaits = o.awaits, timed_out = o.timed_out from {schema}.executions o
+where n.promise = $1 and o.promise = $2 and o.kind = 'machine'
+
+-- name: fork_signals
+update {schema}.signals set target_id = (select id from {schema}.executions where promise = $1)
+where target_id = (select id from {schema}.executions where promise = $2)
+
+-- name: fork_keys
+update {schema}.signal_keys set target_id = (select id from {schema}.executions where promise = $1)
+where target_id = (select id from {schema}.executions where promise = $2)
+
 -- name: transact_lend
 savepoint holdfast_work
 

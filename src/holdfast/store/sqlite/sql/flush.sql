@@ -83,11 +83,13 @@ set status = ?11, wake_at = ?12, children_pending = ?13, locked_by = null,
     journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
+-- What a step that failed was woken by is kept: a retry of a machine begins with it (as a replay, ruling E4).
 -- name: flush_end
 update executions
 set status = ?11, result = coalesce(?2, packed.text), ended_at = ?8, locked_by = null,
-    step = coalesce(?3, step), state = coalesce(?10, state), error = ?4, attempt = ?5, awaits = null,
-    digest = coalesce(?6, digest), crashes = 0, timed_out = 0, children_ready = 0, revision = revision + ?9,
+    step = coalesce(?3, step), state = coalesce(?10, state), error = ?4, attempt = ?5,
+    awaits = iif(?11 = 'failed', awaits, null), timed_out = ?11 = 'failed' and timed_out,
+    digest = coalesce(?6, digest), crashes = 0, children_ready = 0, revision = revision + ?9,
     journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
@@ -223,6 +225,20 @@ update executions set successor = ?1 where promise in (?2, ?3);
 update executions set published = o.published from executions o
 where executions.promise = ?1 and o.promise = ?2 and o.published is not null;
 
+-- A machine begins at the step that failed, and that sees what it saw.
+-- name: fork_awaits
+update executions set awaits = o.awaits, timed_out = o.timed_out from executions o
+where executions.promise = ?1 and o.promise = ?2 and o.kind = 'machine';
+
+-- The new row has an inbox of its own only from now on: the order of what was sent stays.
+-- name: fork_signals
+update signals set target_id = (select id from executions where promise = ?1)
+where target_id = (select id from executions where promise = ?2);
+
+-- name: fork_keys
+update signal_keys set target_id = (select id from executions where promise = ?1)
+where target_id = (select id from executions where promise = ?2);
+
 -- Inserted anew, so that they come after the signals that this commit delivers: those were there earlier.
 -- name: continue_signals
 insert into signals (target_id, kind, name, payload, dedup_key, inserted_at)
@@ -249,6 +265,9 @@ delete from signals where target_id in (select value from json_each(?));
 
 -- name: inbox_clear_keys
 delete from signal_keys where target_id in (select value from json_each(?));
+
+-- name: inbox_clear_ends
+delete from signals where target_id in (select value from json_each(?)) and kind = 'child';
 
 -- name: inbox_has
 select 1 from signals where target_id = ? limit 1;
