@@ -27,6 +27,8 @@ class CallSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int | UnsetType | None = UNSET  # of tasks, and of all of them; None: any number
     queue: str | None = None
     effects: str = "at_least_once"
+    # Of a call that a retry took over before it had ended well: what the run that began it called it by, outside.
+    key: str | None = None
 
     @property
     def is_remote(self) -> bool:

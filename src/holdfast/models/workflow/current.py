@@ -21,7 +21,7 @@ from holdfast.models.operation.timing import Timing
 
 T = TypeVar("T")
 
-Facts: TypeAlias = tuple[str, str, int, str | None]
+Facts: TypeAlias = tuple[str, str, int, str | None, str | None]
 
 
 def _ignore(promise: str, text: str) -> None:
@@ -35,6 +35,7 @@ class Current(Struct, eq=False):
     promise: str
     attempt: int
     _last_beat: str | None = None
+    _key: str | None = None  # what an earlier run has called it by, of which this one is a retry
     _on_beat: Callable[[str, str], None] = _ignore  # progress that is kept
     # None in a process of its own, where nothing asks for it.
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio._get_running_loop)  # type: ignore[assignment]
@@ -43,8 +44,8 @@ class Current(Struct, eq=False):
 
     @property
     def idempotency_key(self) -> str:
-        """The same in every attempt of this call: hand it to the outside world."""
-        return self.promise
+        """The same in every attempt of this call, also in a retry of its run: hand it to the outside world."""
+        return self._key or self.promise
 
     @property
     def progress(self) -> Any:
@@ -75,7 +76,7 @@ class Current(Struct, eq=False):
     @property
     def facts(self) -> Facts:
         """What another process needs to know of it."""
-        return self.execution, self.promise, self.attempt, self._last_beat
+        return self.execution, self.promise, self.attempt, self._last_beat, self._key
 
     def operation(
         self,

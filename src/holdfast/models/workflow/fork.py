@@ -40,6 +40,7 @@ from holdfast.core.journal.format import Segment, encode_segment
 from holdfast.core.status import Status
 from holdfast.models.workflow.failures import causes_of
 from holdfast.models.workflow.fork_once import Rows, may_repeat, settled
+from holdfast.models.workflow.open_call import settings_of
 from holdfast.store.base import handler_of
 from holdfast.store.values import ExecutionView, JournalCopy, NewExecution
 
@@ -64,7 +65,8 @@ def fork_at(
     if type(events[at]) in TERMINAL_EVENTS:
         raise InvalidArgumentError(f"{label} cannot be forked at {at}, where it ended: fork it at {at - 1} or before")
     past = events[: at + 1]
-    return _row(view, promise), _copy(view, segments, past + settled(past, once, is_retry=False), at)
+    past = _known_by(past + settled(past, once, is_retry=False), None)
+    return _row(view, promise), _copy(view, segments, past, at)
 
 
 def retry_of(
@@ -81,9 +83,10 @@ def retry_of(
     if view.kind == "machine":
         return msgspec.structs.replace(row, step=view.step, state=view.state, cleans_up=False), None
     if view.kind == "task":
-        given = msgspec.json.decode(view.state, type=dict[str, Raw])["input"]
-        state = msgspec.json.encode({"input": given}).decode()
-        return msgspec.structs.replace(row, step="", state=state, cleans_up=False), None
+        state = msgspec.json.decode(view.state, type=dict[str, Raw])
+        key = state.get("key") or Raw(msgspec.json.encode(id_text(view.promise)))
+        text = msgspec.json.encode({"input": state["input"], "key": key}).decode()
+        return msgspec.structs.replace(row, step="", state=text, cleans_up=False), None
     if view.kind != "workflow":
         raise InvalidArgumentError(f"{label} is a {view.kind}, which is not retried as a whole")
     events = [event for text in segments for event in decode_segment(text).events]
@@ -91,7 +94,8 @@ def retry_of(
         return msgspec.structs.replace(row, step=""), None
     past, last, cause = _good(events)
     others = {call: known for call, known in once.items() if call != cause}
-    return row, _copy(view, segments, past + settled(past, others, is_retry=True), last)
+    past = _known_by(past + settled(past, others, is_retry=True), id_text(view.promise))
+    return row, _copy(view, segments, past, last)
 
 
 def _way_back(view: ExecutionView, segments: Sequence[str]) -> str:
@@ -188,6 +192,26 @@ def _begun_anew(events: list[Event]) -> list[Event]:
         if isinstance(event, InvokeScheduled) and event.promise_id not in ended and may_repeat(event)
     }
     return [event for event in events if not (isinstance(event, _ATTEMPTS) and event.promise_id in anew)]
+
+
+def _known_by(events: list[Event], source: str | None) -> list[Event]:
+    """With what the outside knows those calls of tasks by that are still open: in a retry, as what `source` or a run
+    before it has called them. What a retry calls beyond that is new; a fork is another run, and so are its calls."""
+    ended = {event.promise_id for event in events if isinstance(event, InvokeCompleted)}
+    return [
+        _called(event, source)
+        if isinstance(event, InvokeScheduled) and event.kind == "Function" and event.promise_id not in ended
+        else event
+        for event in events
+    ]
+
+
+def _called(call: InvokeScheduled, source: str | None) -> InvokeScheduled:
+    settings = settings_of(call.retry_policy)
+    key = None if source is None else settings.key or source + call.promise_id
+    if key == settings.key:
+        return call
+    return msgspec.structs.replace(call, retry_policy=msgspec.structs.replace(settings, key=key).text())
 
 
 def _row(view: ExecutionView, promise: PromiseId) -> NewExecution:

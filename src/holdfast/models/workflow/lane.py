@@ -153,7 +153,7 @@ class Lane(InlineCalls):
         task: Task[..., Any] = call.callee  # type: ignore[assignment]
         arguments, call.arguments = call.arguments, None
         context = copy_context()
-        current = Current(self._id, self._id + call.promise_id, 1, None, self._on_beat, self._engine.loop)
+        current = Current(self._id, self._id + call.promise_id, 1, None, call.key, self._on_beat, self._engine.loop)
         context.run(_set_current, current)
         try:
             running: Coroutine[Any, Any, Any] = task.call(*arguments)

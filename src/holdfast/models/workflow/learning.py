@@ -16,7 +16,7 @@ from msgspec import Raw
 from holdfast.core.clock import to_us
 from holdfast.core.journal import decode_segment, events, operations_of
 from holdfast.core.journal.events import Event, InvokeRetrying, InvokeScheduled, InvokeStarted
-from holdfast.models.workflow.open_call import OpenCall, Settled, is_remote_by
+from holdfast.models.workflow.open_call import OpenCall, Settled, settings_of
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.past import Past
@@ -58,7 +58,8 @@ def take_in(past: Past, segments: Sequence[str]) -> None:
 
 def _open_call(reading: _Reading, scheduled: InvokeScheduled) -> OpenCall:
     promise_id, text = scheduled.promise_id, bytes(scheduled.input).decode()
-    call = OpenCall(promise_id, scheduled.function_name, text, is_remote_by(scheduled.retry_policy))
+    settings = settings_of(scheduled.retry_policy)
+    call = OpenCall(promise_id, scheduled.function_name, text, settings.is_remote, key=settings.key)
     last = reading.last.get(promise_id)
     if last is not None:
         call.first_started_us = to_us(reading.first[promise_id].timestamp)

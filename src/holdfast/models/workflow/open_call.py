@@ -37,11 +37,7 @@ class OpenCall(Struct, eq=False, gc=False):
     retry_at_us: int | None = None
     started: bool = False  # an attempt is recorded as in flight
     value: Any = UNSET  # the result as it was read back when it was written
+    key: str | None = None  # as in `CallSettings`
 
 
-_settings = msgspec.json.Decoder(CallSettings).decode
-
-
-def is_remote_by(settings: Raw) -> bool:
-    """Whether a call with these recorded settings has an execution of its own."""
-    return _settings(settings).is_remote
+settings_of = msgspec.json.Decoder(CallSettings).decode

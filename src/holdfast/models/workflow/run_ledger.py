@@ -22,7 +22,8 @@ from holdfast.models.workflow.failures import cancelled, failure_of_text
 from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.promise import Wait
 from holdfast.models.workflow.session import Session
-from holdfast.models.workflow.task import Task, TaskState
+from holdfast.models.workflow.task import KIND as TASK_KIND
+from holdfast.models.workflow.task import Task, TaskState, known_by
 from holdfast.store.effects import GO_ON, AdvanceExecution, AppendJournal, ConsumeSignals, Effect, SpawnExecutions
 from holdfast.store.values import CHILD, ChildEnd, ExecutionClaim, NewExecution, Receipt, Signal
 
@@ -220,7 +221,8 @@ class RunLedger:
         rows = []
         for call in calls:
             assert call.callee is not None
-            rows.append(call.callee.child_row(own.child(int(call.promise_id[1:])), call.input, queue, limit))
+            row = call.callee.child_row(own.child(int(call.promise_id[1:])), call.input, queue, limit)
+            rows.append(row if call.key is None or row.kind != TASK_KIND else known_by(row, call.key))
         return tuple(rows)
 
     # ------------------------------------------------------------------ what others wrote

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.core.codec import fingerprint
 from holdfast.core.durations import Duration, seconds
@@ -49,6 +49,7 @@ class TaskState(msgspec.Struct, frozen=True):
     input: Raw
     attempts: list[FailedAttempt] = []
     began_us: int = 0  # the first attempt, for `max_elapsed`
+    key: str | UnsetType = UNSET  # what it is known by outside, if that is not its id: it is tried again by a retry
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):
@@ -57,6 +58,12 @@ class FailedAttempt(msgspec.Struct, frozen=True):
 
 
 _decode_state = msgspec.json.Decoder(TaskState).decode
+
+
+def known_by(row: NewExecution, key: str) -> NewExecution:
+    """The row of a task that was called by another run before, under this idempotency key."""
+    state = TaskState(_decode_state(row.state).input, key=key)
+    return msgspec.structs.replace(row, state=msgspec.json.encode(state).decode())
 
 
 class Task(Generic[P, R]):

@@ -178,7 +178,8 @@ class _TaskRun:
 
     def _current(self) -> Current:
         promise = id_text(self._claim.promise)
-        return Current(promise, promise, self._attempt_number, self._claim.beats, self._on_beat)
+        key = self._state.key or None
+        return Current(promise, promise, self._attempt_number, self._claim.beats, key, self._on_beat)
 
     def _failed(self, error: BaseException) -> AdvanceExecution:
         task, claim, engine = self._task, self._claim, self._engine
@@ -194,7 +195,7 @@ class _TaskRun:
         ):
             return AdvanceExecution(status=Status.FAILED, error=record, digest=task.digest)
         failed = FailedAttempt(Raw(record.encode()), now_us + round(decision.delay_seconds * 1_000_000))
-        state = TaskState(self._state.input, [*self._state.attempts, failed], began_us)
+        state = TaskState(self._state.input, [*self._state.attempts, failed], began_us, self._state.key)
         return AdvanceExecution(
             status=Status.RUNNABLE,
             state=msgspec.json.encode(state).decode(),

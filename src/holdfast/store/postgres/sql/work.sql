@@ -33,9 +33,12 @@ update {schema}.executions set successor = $1 where id = any (array(
 update {schema}.executions n set published = o.published from {schema}.executions o
 where n.promise = $1 and o.promise = $2 and o.published is not null
 
--- A machine begins at the step that failed, and that sees what it saw.
--- name: fork_awaits
-update {schema}.executions n set awaits = o.awaits, timed_out = o.timed_out from {schema}.executions o
+-- A machine begins at the step that failed, which sees what it saw, and began at the revision at which it begins: the
+-- outside knows it by that.
+-- name: fork_step
+update {schema}.executions n
+set awaits = o.awaits, timed_out = o.timed_out, revision = greatest(o.revision - o.attempt - 1, 0)
+from {schema}.executions o
 where n.promise = $1 and o.promise = $2 and o.kind = 'machine'
 
 -- name: fork_signals

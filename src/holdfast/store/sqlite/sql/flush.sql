@@ -225,9 +225,11 @@ update executions set successor = ?1 where promise in (?2, ?3);
 update executions set published = o.published from executions o
 where executions.promise = ?1 and o.promise = ?2 and o.published is not null;
 
--- A machine begins at the step that failed, and that sees what it saw.
--- name: fork_awaits
-update executions set awaits = o.awaits, timed_out = o.timed_out from executions o
+-- A machine begins at the step that failed, which sees what it saw, and began at the revision at which it begins: the
+-- outside knows it by that.
+-- name: fork_step
+update executions set awaits = o.awaits, timed_out = o.timed_out, revision = max(o.revision - o.attempt - 1, 0)
+from executions o
 where executions.promise = ?1 and o.promise = ?2 and o.kind = 'machine';
 
 -- The new row has an inbox of its own only from now on: the order of what was sent stays.
