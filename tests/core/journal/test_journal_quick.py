@@ -254,15 +254,22 @@ def test_writing_events_as_text_is_appending_them(
     assert quickly.pending_first == quickly.length
 
 
-@given(st.sampled_from([None, f"{ROOT}.3"]), st.sampled_from([None, "", NAME]), st.integers(1, 300), st.booleans())
+@given(
+    st.sampled_from([None, f"{ROOT}.3"]),
+    st.sampled_from([None, "", NAME]),
+    st.integers(1, 300),
+    st.booleans(),
+    st.sampled_from([None, '{"city":"Bern"}']),
+)
 def test_what_says_nothing_is_left_out_as_text_too(
-    parent: str | None, key: str | None, version: int, has_policy: bool
+    parent: str | None, key: str | None, version: int, has_policy: bool, attributes: str | None
 ) -> None:
     quickly, slowly, stamp = Journal(ROOT), Journal(ROOT), stamp_at(1_800_000_000_000_001)
     policy = SETTINGS if has_policy else NULL
-    quick.begin(quickly, stamp, "d", "1", parent, key, version)
+    given = NULL if attributes is None else Raw(attributes.encode())
+    quick.begin(quickly, stamp, "d", "1", parent, key, version, attributes)
     quick.schedule(quickly, stamp, quick.CallText("Http", NAME, policy), "{}", MARK)
-    slowly.append(ExecutionStarted(0, stamp.moment, "d", Raw(b"1"), parent, key, version))
+    slowly.append(ExecutionStarted(0, stamp.moment, "d", Raw(b"1"), parent, key, version, (), given))
     slowly.append(InvokeScheduled(1, stamp.moment, ".0", "Http", NAME, Raw(b"{}"), MARK, policy))
     assert quickly.take_segment() == slowly.take_segment()
 

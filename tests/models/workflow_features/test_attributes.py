@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from typing import Any
 
 import pytest
 
-from holdfast import Context, PromiseId, RetryPolicy, Status
+from holdfast import Context, Handle, PromiseId, RetryPolicy, Status
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.store.base import Store
 from holdfast.store.values import ExecutionFilter, Retention
@@ -184,3 +185,43 @@ async def test_a_run_is_found_by_what_it_set_before_its_first_call_while_that_ru
     handle = await work.start()
     await rig.run()
     assert found == [handle.id]
+
+
+async def attributes(handle: Handle[Any]) -> dict[str, Any]:
+    text = (await handle.describe()).attributes
+    return {} if text is None else dict(json.loads(text))
+
+
+async def test_a_fork_has_the_attributes_of_where_it_begins(rig: Rig) -> None:
+    @rig.app.workflow
+    async def ship(ctx: Context) -> None:
+        ctx.set_attributes(stage="packing")
+        await ctx.signal("go")
+        ctx.set_attributes(stage="gone", late=True)
+
+    handle = await ship.options(attributes={"city": "Bern", "stage": "new"}).start()
+    await rig.run()
+    await handle.signal("go")
+    await rig.run()
+    assert await attributes(handle) == {"city": "Bern", "stage": "gone", "late": True}
+    fork = await handle.fork(1)
+    assert await attributes(fork) == {"city": "Bern", "stage": "new"}
+    await rig.run()
+    assert await attributes(fork) == {"city": "Bern", "stage": "packing"}
+    again = await fork.fork(0)
+    assert await attributes(again) == {"city": "Bern", "stage": "new"}
+
+
+async def test_a_fork_of_a_run_that_was_started_without_attributes_has_none_at_first(rig: Rig) -> None:
+    @rig.app.workflow
+    async def ship(ctx: Context) -> None:
+        await ctx.signal("go")
+        ctx.set_attributes(late=True)
+
+    handle = await ship.start()
+    await rig.run()
+    await handle.signal("go")
+    await rig.run()
+    fork = await handle.fork(1)
+    await rig.run()
+    assert await attributes(fork) == {}

@@ -88,7 +88,8 @@ class JournalEvent(_Versioned, frozen=True, gc=False):
 class ExecutionStarted(JournalEvent, frozen=True, gc=False, tag=True):
     """Always first. `version` and `component_digest` say which code began it (ruling B6).
 
-    `copied_from` are the runs whose past a fork begins with: what they called may hold their ids.
+    `copied_from` are the runs whose past a fork begins with: what they called may hold their ids. With `attributes` it
+    was started; the body may have set others since.
     """
 
     component_digest: str
@@ -97,6 +98,7 @@ class ExecutionStarted(JournalEvent, frozen=True, gc=False, tag=True):
     idempotency_key: str | None = None
     version: int = 1
     copied_from: tuple[str, ...] = ()
+    attributes: Raw = NULL
 
 
 class ExecutionCompleted(JournalEvent, frozen=True, gc=False, tag=True):

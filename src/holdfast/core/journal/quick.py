@@ -64,7 +64,14 @@ class CallText:
 
 
 def begin(
-    journal: Journal, stamp: Stamp, digest: str, text: str, parent: str | None, key: str | None, version: int
+    journal: Journal,
+    stamp: Stamp,
+    digest: str,
+    text: str,
+    parent: str | None,
+    key: str | None,
+    version: int,
+    attributes: str | None = None,
 ) -> None:
     """ExecutionStarted."""
     if journal.status is not None or journal.is_open or journal.length:
@@ -77,6 +84,7 @@ def begin(
                 parent_id=parent,
                 idempotency_key=key,
                 version=version,
+                attributes=NULL if attributes is None else Raw(attributes.encode()),
             )
         )
         return
@@ -84,6 +92,8 @@ def begin(
     journal.is_open = True
     journal.length = 1
     rest = "" if version == 1 else f',"version":{version}'
+    if attributes is not None:
+        rest = f'{rest},"attributes":{attributes}'
     if key is not None:
         rest = f',"idempotency_key":{_encode(key).decode()}{rest}'
     if parent is not None:

@@ -21,6 +21,7 @@ from holdfast.core.errors import InvalidArgumentError
 from holdfast.core.identity import PromiseId, id_text
 from holdfast.core.journal import decode_segment
 from holdfast.core.journal.events import (
+    NULL,
     CancelRequested,
     Err,
     Event,
@@ -66,7 +67,8 @@ def fork_at(
         raise InvalidArgumentError(f"{label} cannot be forked at {at}, where it ended: fork it at {at - 1} or before")
     past = events[: at + 1]
     past = _known_by(past + settled(past, once, is_retry=False), None)
-    return _row(view, promise), _copy(view, segments, past, at)
+    row = msgspec.structs.replace(_row(view, promise), attributes=_attributes_at_start(events[0]))
+    return row, _copy(view, segments, past, at)
 
 
 def retry_of(
@@ -192,6 +194,12 @@ def _begun_anew(events: list[Event]) -> list[Event]:
         if isinstance(event, InvokeScheduled) and event.promise_id not in ended and may_repeat(event)
     }
     return [event for event in events if not (isinstance(event, _ATTEMPTS) and event.promise_id in anew)]
+
+
+def _attributes_at_start(event: Event) -> str | None:
+    """What the body has set since, up to where the fork begins, it sets again in the replay."""
+    given = event.attributes if isinstance(event, ExecutionStarted) else NULL
+    return None if bytes(given) == b"null" else bytes(given).decode()
 
 
 def _known_by(events: list[Event], source: str | None) -> list[Event]:

@@ -113,8 +113,16 @@ class Past:
 
     # ------------------------------------------------------------------ journal in
 
-    def start(self, digest: str, text: str, parent: str | None, key: str | None, version: int) -> None:
-        quick.begin(self.journal, self.stamp, digest, text, parent, key, version)
+    def start(
+        self,
+        digest: str,
+        text: str,
+        parent: str | None,
+        key: str | None,
+        version: int,
+        attributes: str | None = None,
+    ) -> None:
+        quick.begin(self.journal, self.stamp, digest, text, parent, key, version, attributes)
         self.caught_up = True  # there is nothing to replay
 
     def load(self, segments: Sequence[str]) -> None:

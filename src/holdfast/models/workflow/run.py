@@ -90,7 +90,8 @@ class Run(Lane):
         is_new = not session.journal.length
         if is_new:
             parent = None if claim.parent is None else id_text(claim.parent)
-            session.start(self._definition.digest, claim.state, parent, claim.idempotency_key, claim.version)
+            digest, key = self._definition.digest, claim.idempotency_key
+            session.start(digest, claim.state, parent, key, claim.version, claim.attributes)
         reason = (claim.cancel_reason or "cancelled") if claim.cancel_requested else None
         if claim.inbox:
             self._ingest(claim.inbox, reason)
