@@ -153,7 +153,7 @@ class RunLedger:
         if self._beats or session.has_new_published or session.has_new_attributes:
             columns = {
                 **columns,
-                "beats": self._taken_beats(),
+                "beats": self._taken_beats(status),
                 "published": self._taken_published(),
                 "attributes": self._taken_attributes(),
             }
@@ -321,9 +321,10 @@ class RunLedger:
         self._step_shown = step
         return step
 
-    def _taken_beats(self) -> str | None:
+    def _taken_beats(self, status: Status) -> str | None:
         calls = self._session.open_calls
-        if any(call not in calls for call in self._beats):  # what has ended says nothing more
+        # What has ended says nothing more; but a run that failed may be retried, from the call that it failed by.
+        if status is not Status.FAILED and any(call not in calls for call in self._beats):
             self._beats = {call: beat for call, beat in self._beats.items() if call in calls}
             self._has_new_beats = True
         if not self._has_new_beats:

@@ -193,7 +193,7 @@ class _TaskRun:
             or isinstance(error, PayloadError | WrongStoreError)
             or task.effects == "at_most_once"
         ):
-            return AdvanceExecution(status=Status.FAILED, error=record, digest=task.digest)
+            return AdvanceExecution(status=Status.FAILED, error=record, digest=task.digest, beats=self._beat)
         failed = FailedAttempt(Raw(record.encode()), now_us + round(decision.delay_seconds * 1_000_000))
         state = TaskState(self._state.input, [*self._state.attempts, failed], began_us, self._state.key)
         return AdvanceExecution(

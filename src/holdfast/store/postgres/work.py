@@ -90,7 +90,7 @@ class Work(Ledger):
                 await connection.execute(self._sql["fork_journal"], row.promise, past.count, past.body)
             if inserted.created and replaces is not None:
                 await connection.execute(self._sql["fork_successor"], row.promise, replaces, origin_bytes(replaces))
-                for carried in ("fork_published", "fork_step", "fork_signals", "fork_keys"):  # ruling E12
+                for carried in ("fork_place", "fork_step", "fork_signals", "fork_keys"):  # ruling E12
                     await connection.execute(self._sql[carried], row.promise, replaces)
         reach("insert.after")
         self._tell(Topic.WORK, Topic.ENDED)

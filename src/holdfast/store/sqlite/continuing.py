@@ -54,7 +54,8 @@ def fork(tx: Tx, row: NewExecution, past: JournalCopy | None, replaces: bytes | 
         tx.db.execute(SQL["fork_length"], (past.count, row.promise))
     if replaces is not None:
         tx.db.execute(SQL["fork_successor"], (row.promise, replaces, origin_bytes(replaces)))
-        for carried in ("fork_published", "fork_step", "fork_signals", "fork_keys"):  # ruling E12
+        tx.db.execute(SQL["fork_place"], (row.promise, replaces, tx.now))
+        for carried in ("fork_step", "fork_signals", "fork_keys"):  # ruling E12
             tx.db.execute(SQL[carried], (row.promise, replaces))
         tx.ended = True  # who waits for the one that is replaced waits for this one now
     return inserted

@@ -29,9 +29,13 @@ select promise from {schema}.executions where promise = any (array[$1::bytea, $2
 update {schema}.executions set successor = $1 where id = any (array(
   select id from {schema}.executions where promise = any (array[$2::bytea, $3::bytea]) order by id for update))
 
--- name: fork_published
-update {schema}.executions n set published = o.published from {schema}.executions o
-where n.promise = $1 and o.promise = $2 and o.published is not null
+-- It shows what the run showed, has what tasks had told of their progress, and is to end when that was to: a deadline that
+-- has passed is none, or it could not be retried.
+-- name: fork_place
+update {schema}.executions n
+set published = o.published, beats = o.beats, deadline_at = case when o.deadline_at > {schema}.clock() then o.deadline_at end
+from {schema}.executions o
+where n.promise = $1 and o.promise = $2
 
 -- A machine begins at the step that failed, which sees what it saw, and began at the revision at which it begins: the
 -- outside knows it by that.

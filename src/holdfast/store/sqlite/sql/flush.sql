@@ -221,9 +221,13 @@ update executions set journal_length = ?1 where promise = ?2;
 -- name: fork_successor
 update executions set successor = ?1 where promise in (?2, ?3);
 
--- name: fork_published
-update executions set published = o.published from executions o
-where executions.promise = ?1 and o.promise = ?2 and o.published is not null;
+-- It shows what the run showed, has what tasks had told of their progress, and is to end when that was to: a deadline that
+-- has passed is none, or it could not be retried.
+-- name: fork_place
+update executions
+set published = o.published, beats = o.beats, deadline_at = iif(o.deadline_at > ?3, o.deadline_at, null)
+from executions o
+where executions.promise = ?1 and o.promise = ?2;
 
 -- A machine begins at the step that failed, which sees what it saw, and began at the revision at which it begins: the
 -- outside knows it by that.
