@@ -28,9 +28,10 @@ from holdfast.core.status import Status
 from holdfast.engine.results import Ending
 from holdfast.models.connection import Connection
 from holdfast.models.fresh_ids import fresh_id
-from holdfast.models.workflow.fork import RETRY, fork_at, retry_of
-from holdfast.models.workflow.fork_once import rows_of, withdraw
+from holdfast.models.workflow.fork import RETRY, fork_at
+from holdfast.models.workflow.fork_once import rows_of
 from holdfast.models.workflow.progress import CallProgress, read_progress
+from holdfast.models.workflow.retrying import plan_retry
 from holdfast.store.values import Delivery, ExecutionView, NewSignal, Transition
 
 ResultT = TypeVar("ResultT", covariant=True)
@@ -271,7 +272,8 @@ class Handle(Generic[ResultT]):
     async def retry(self) -> Handle[ResultT]:
         """Try a failed execution again: a workflow from its last good event, a machine from the step that failed.
 
-        It goes on under a new id; the key, and who waits for this one, follow it (ruling B13).
+        It goes on under a new id; the key, and who waits for this one, follow it (ruling B13). A child that failed it
+        is retried below it, in the same commit.
         """
         store = await self._connection.store()
         newest = await self.newest()
@@ -281,12 +283,8 @@ class Handle(Generic[ResultT]):
         if newest != await self.resolve() and view.status is not Status.FAILED:  # somebody retried it before
             return Handle(self._connection, newest, name=view.name, result=self._result_type)
         promise = newest.successor(RETRY)
-        segments = await store.journal(view.promise)
-        once = await rows_of(store, newest, segments)
-        if once and view.status is Status.FAILED:
-            once = await withdraw(store, newest, once)
-        row, past = retry_of(view, segments, promise, once)
-        await store.fork(row, past, replaces=view.promise)
+        planned = await plan_retry(store, view, promise)
+        await store.fork(planned.row, planned.past, replaces=view.promise, children=planned.children)
         return Handle(self._connection, promise, name=view.name, result=self._result_type)
 
     async def history(self) -> Sequence[Transition]:

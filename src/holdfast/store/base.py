@@ -33,6 +33,7 @@ from holdfast.store.values import (
     ExecutionView,
     Fired,
     Flushed,
+    ForkedChild,
     Inserted,
     JournalCopy,
     NewExecution,
@@ -182,12 +183,21 @@ class Store(FlowLedger, Watching, Protocol):
     async def tick(self, moved: Tick, rows: Sequence[NewExecution]) -> bool:
         """Move a schedule on and start `rows`, in one commit; False: another worker was first, nothing is written."""
 
-    async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
+    async def fork(
+        self,
+        row: NewExecution,
+        past: JournalCopy | None,
+        *,
+        replaces: bytes | None = None,
+        children: Sequence[ForkedChild] = (),
+    ) -> Inserted:
         """Insert a row with a journal, in one commit; idempotent by promise.
 
         With `replaces`, that execution and the first of its runs name the new one as their successor, which shows what
         it showed, and takes over the signals that it has not read and the dedup keys that it knows. `NotFoundError` if
         it was deleted meanwhile: nothing would lead to the new one.
+
+        `children` come with it, callers first, unless it was there already.
         """
 
     # ------------------------------------------------------------------ working

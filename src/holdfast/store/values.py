@@ -87,6 +87,15 @@ class JournalCopy(Struct, frozen=True, gc=False):
     body: str
 
 
+class ForkedChild(Struct, frozen=True, gc=False):
+    """A child that is forked in one commit with its caller, whose new run waits for it."""
+
+    row: NewExecution  # which reports
+    past: JournalCopy | None
+    source: bytes  # the run that failed; what was sent to it goes along
+    parent: bytes  # the fork of its caller, which may be such a child itself
+
+
 SIGNAL: Final = "signal"
 CHILD: Final = "child"
 

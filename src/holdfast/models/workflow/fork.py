@@ -10,7 +10,7 @@ there, so their attempts are left out; `fork_once` has those that may not. Nothi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -40,7 +40,7 @@ from holdfast.core.journal.fold import TERMINAL_EVENTS
 from holdfast.core.journal.format import Segment, encode_segment
 from holdfast.core.status import Status
 from holdfast.models.workflow.failures import causes_of
-from holdfast.models.workflow.fork_once import Rows, may_repeat, settled
+from holdfast.models.workflow.fork_once import Rows, brought, may_repeat, settled
 from holdfast.models.workflow.open_call import settings_of
 from holdfast.store.base import handler_of
 from holdfast.store.values import ExecutionView, JournalCopy, NewExecution
@@ -72,9 +72,17 @@ def fork_at(
 
 
 def retry_of(
-    view: ExecutionView, segments: Sequence[str], promise: PromiseId, once: Rows
+    view: ExecutionView,
+    segments: Sequence[str],
+    promise: PromiseId,
+    once: Rows,
+    kin: Mapping[str, ExecutionView],
+    parent: PromiseId | None = None,
 ) -> tuple[NewExecution, JournalCopy | None]:
-    """What a failed execution is tried again as."""
+    """What a failed execution is tried again as.
+
+    `kin` are the newest runs of the children whose calls would begin anew: what one that is done has brought is taken.
+    """
     label = PromiseId.from_bytes(view.promise).label(view.name)
     if view.status is Status.STRANDED:
         raise InvalidArgumentError(f"{label} is stranded, not failed: mend the cause, then resume() it")
@@ -96,8 +104,21 @@ def retry_of(
         return msgspec.structs.replace(row, step=""), None
     past, last, cause = _good(events)
     others = {call: known for call, known in once.items() if call != cause}
-    past = _known_by(past + settled(past, others, is_retry=True), id_text(view.promise))
-    return row, _copy(view, segments, past, last)
+    past = past + settled(past, others, is_retry=True)
+    past = _known_by(past + brought(past, kin), id_text(view.promise))
+    return row, _copy(view, segments, past, last, parent)
+
+
+def begun_anew(segments: Sequence[str]) -> tuple[list[InvokeScheduled], set[str]]:
+    """The calls that a retry of this journal makes anew, and which of them had ended."""
+    events = [event for text in segments for event in decode_segment(text).events]
+    if not events:
+        return [], set()
+    past, _, _ = _good(events)
+    ended = {event.promise_id for event in past if isinstance(event, InvokeCompleted)}
+    anew = [event for event in past if isinstance(event, InvokeScheduled) and event.promise_id not in ended]
+    had_ended = {event.promise_id for event in events if isinstance(event, InvokeCompleted)}
+    return anew, had_ended & {call.promise_id for call in anew}
 
 
 def _way_back(view: ExecutionView, segments: Sequence[str]) -> str:
@@ -242,7 +263,9 @@ def _row(view: ExecutionView, promise: PromiseId) -> NewExecution:
     )
 
 
-def _copy(view: ExecutionView, segments: Sequence[str], events: list[Event], last: int) -> JournalCopy:
+def _copy(
+    view: ExecutionView, segments: Sequence[str], events: list[Event], last: int, parent: PromiseId | None = None
+) -> JournalCopy:
     """`last` is the sequence up to which the body comes with it."""
     patches: dict[str, bool] = {}
     for text in segments:
@@ -250,13 +273,13 @@ def _copy(view: ExecutionView, segments: Sequence[str], events: list[Event], las
         if not segment.events or segment.events[0].sequence <= last:
             patches |= segment.patches
     source = id_text(view.promise)
-    copied = [_moved(event, number, source) for number, event in enumerate(_begun_anew(events))]
+    copied = [_moved(event, number, source, parent) for number, event in enumerate(_begun_anew(events))]
     return JournalCopy(len(copied), encode_segment(Segment(patches=patches, events=copied)).decode())
 
 
-def _moved(event: Event, sequence: int, source: str) -> Event:
-    """The event as the fork has it: at its place, and of nobody's child."""
+def _moved(event: Event, sequence: int, source: str, parent: PromiseId | None) -> Event:
+    """The event as the fork has it: at its place, and of nobody's child, or of the fork of its caller."""
     if isinstance(event, ExecutionStarted):
-        earlier = (*event.copied_from, source)
-        return msgspec.structs.replace(event, sequence=sequence, parent_id=None, copied_from=earlier)
+        earlier, caller = (*event.copied_from, source), None if parent is None else str(parent)
+        return msgspec.structs.replace(event, sequence=sequence, parent_id=caller, copied_from=earlier)
     return msgspec.structs.replace(event, sequence=sequence)

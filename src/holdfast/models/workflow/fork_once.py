@@ -91,6 +91,18 @@ def settled(events: Sequence[Event], rows: Rows, *, is_retry: bool) -> list[Even
     return added
 
 
+def brought(events: Sequence[Event], kin: Mapping[str, ExecutionView]) -> list[Event]:
+    """What is added to the past of a retry: the results of children that are done, whose calls are open in it."""
+    ended = {event.promise_id for event in events if isinstance(event, InvokeCompleted)}
+    started = {event.promise_id for event in events if isinstance(event, InvokeStarted)}
+    added: list[Event] = []
+    for call, child in kin.items():
+        if child.status is Status.DONE and call not in ended:
+            attempt = _attempt(call, Ok(Raw((child.result or "null").encode())), events[-1].timestamp)
+            added += attempt[1:] if call in started else attempt
+    return added
+
+
 def _result_of(call: InvokeScheduled, row: ExecutionView | None, is_retry: bool) -> Result | None:
     """None: it may be begun."""
     if row is not None and row.successor is None:

@@ -33,6 +33,7 @@ from holdfast.store.values import (
     Delivery,
     ExecutionClaim,
     Flushed,
+    ForkedChild,
     Inserted,
     JournalCopy,
     NewExecution,
@@ -78,22 +79,40 @@ class Work(Ledger):
         self._tell(Topic.WORK)
         return answers
 
-    async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
+    async def fork(
+        self,
+        row: NewExecution,
+        past: JournalCopy | None,
+        *,
+        replaces: bytes | None = None,
+        children: Sequence[ForkedChild] = (),
+    ) -> Inserted:
         reach("insert.before")
         async with self._connections.any("fork an execution") as connection, connection.transaction():
             if replaces is not None:
                 found = await connection.fetch(self._sql["fork_replaced"], replaces, origin_bytes(replaces))
                 if replaces not in [one["promise"] for one in found]:
                     raise replaced_is_gone(replaces)
-            (inserted,) = await self._insert_chunk(connection, [row])
-            if inserted.created and past is not None:
-                await connection.execute(self._sql["fork_journal"], row.promise, past.count, past.body)
+            inserted = await self._fork(connection, row, past, replaces)
             if inserted.created and replaces is not None:
                 await connection.execute(self._sql["fork_successor"], row.promise, replaces, origin_bytes(replaces))
-                for carried in ("fork_place", "fork_step", "fork_signals", "fork_keys"):  # ruling E12
-                    await connection.execute(self._sql[carried], row.promise, replaces)
+            for child in children if inserted.created else ():
+                await self._fork(connection, child.row, child.past, child.source)
+                await connection.execute(self._sql["fork_parent"], child.row.promise, child.parent)
         reach("insert.after")
         self._tell(Topic.WORK, Topic.ENDED)
+        return inserted
+
+    async def _fork(
+        self, connection: Connection, row: NewExecution, past: JournalCopy | None, source: bytes | None
+    ) -> Inserted:
+        """With all that it takes over of the run that failed, if it is a retry of one."""
+        (inserted,) = await self._insert_chunk(connection, [row])
+        if inserted.created and past is not None:
+            await connection.execute(self._sql["fork_journal"], row.promise, past.count, past.body)
+        if inserted.created and source is not None:
+            for carried in ("fork_place", "fork_step", "fork_signals", "fork_keys"):  # ruling E12
+                await connection.execute(self._sql[carried], row.promise, source)
         return inserted
 
     async def _insert_chunk(

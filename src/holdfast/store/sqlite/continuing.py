@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.identity import origin_bytes
 from holdfast.store.base import replaced_is_gone
 from holdfast.store.sqlite import inserting
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import Inserted, JournalCopy, NewExecution
+from holdfast.store.values import ForkedChild, Inserted, JournalCopy, NewExecution
 
 
 class Continued:
@@ -43,19 +45,33 @@ def carry_inbox(tx: Tx, continued: Continued) -> None:
     tx.db.execute(SQL["continue_keys"], (continued.new.promise, continued.row))
 
 
-def fork(tx: Tx, row: NewExecution, past: JournalCopy | None, replaces: bytes | None) -> Inserted:
+def fork(
+    tx: Tx, row: NewExecution, past: JournalCopy | None, replaces: bytes | None, children: Sequence[ForkedChild]
+) -> Inserted:
     if replaces is not None and tx.db.execute(SQL["control_find"], (replaces,)).fetchone() is None:
         raise replaced_is_gone(replaces)
-    (inserted,) = inserting.insert(tx, [row])
+    inserted = _insert(tx, row, past, replaces, None)
+    if not inserted.created:
+        return inserted
+    if replaces is not None:
+        tx.db.execute(SQL["fork_successor"], (row.promise, replaces, origin_bytes(replaces)))
+        tx.ended = True  # who waits for the one that is replaced waits for this one now
+    for child in children:
+        (parent, *_) = tx.db.execute(SQL["control_find"], (child.parent,)).fetchone()
+        _insert(tx, child.row, child.past, child.source, parent)
+    return inserted
+
+
+def _insert(tx: Tx, row: NewExecution, past: JournalCopy | None, source: bytes | None, parent: int | None) -> Inserted:
+    """With all that it takes over of the run that failed, if it is a retry of one."""
+    (inserted,) = inserting.insert(tx, [row], parent)
     if not inserted.created:
         return inserted
     if past is not None:
         tx.db.execute(SQL["fork_journal"], (past.count, past.body, row.promise))
         tx.db.execute(SQL["fork_length"], (past.count, row.promise))
-    if replaces is not None:
-        tx.db.execute(SQL["fork_successor"], (row.promise, replaces, origin_bytes(replaces)))
-        tx.db.execute(SQL["fork_place"], (row.promise, replaces, tx.now))
+    if source is not None:
+        tx.db.execute(SQL["fork_place"], (row.promise, source, tx.now))
         for carried in ("fork_step", "fork_signals", "fork_keys"):  # ruling E12
-            tx.db.execute(SQL[carried], (row.promise, replaces))
-        tx.ended = True  # who waits for the one that is replaced waits for this one now
+            tx.db.execute(SQL[carried], (row.promise, source))
     return inserted

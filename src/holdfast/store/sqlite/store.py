@@ -53,6 +53,7 @@ from holdfast.store.values import (
     ExecutionView,
     Fired,
     Flushed,
+    ForkedChild,
     Inserted,
     JournalCopy,
     NewExecution,
@@ -137,8 +138,15 @@ class SqliteStore(Flowing):
     async def tick(self, moved: Tick, rows: Sequence[NewExecution]) -> bool:
         return await self._write("insert", lambda tx: scheduling.tick(tx, moved, rows))
 
-    async def fork(self, row: NewExecution, past: JournalCopy | None, *, replaces: bytes | None = None) -> Inserted:
-        return await self._write("insert", lambda tx: continuing.fork(tx, row, past, replaces))
+    async def fork(
+        self,
+        row: NewExecution,
+        past: JournalCopy | None,
+        *,
+        replaces: bytes | None = None,
+        children: Sequence[ForkedChild] = (),
+    ) -> Inserted:
+        return await self._write("insert", lambda tx: continuing.fork(tx, row, past, replaces, children))
 
     # ------------------------------------------------------------------ working
 

@@ -45,6 +45,9 @@ set awaits = o.awaits, timed_out = o.timed_out, revision = greatest(o.revision -
 from {schema}.executions o
 where n.promise = $1 and o.promise = $2 and o.kind = 'machine'
 
+-- name: fork_parent
+update {schema}.executions set parent_id = (select id from {schema}.executions where promise = $2) where promise = $1
+
 -- name: fork_signals
 update {schema}.signals set target_id = (select id from {schema}.executions where promise = $1)
 where target_id = (select id from {schema}.executions where promise = $2)
