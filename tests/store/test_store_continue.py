@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core.errors import NotFoundError
+from holdfast.core.errors import InvalidArgumentError, NotFoundError
 from holdfast.core.identity import PromiseId
 from holdfast.core.status import Status
 from holdfast.store.base import Store
 from holdfast.store.effects import Commit, ContinueExecution, DeliverSignal, SpawnExecutions
-from holdfast.store.values import NewSignal, Retention
-from holdfast.testing.hand import Hand, child_rows, done, fail, promise_of, row, wait_children
+from holdfast.store.values import ForkedChild, NewSignal, Retention
+from holdfast.testing.hand import Hand, child_rows, done, fail, keep, promise_of, row, wait_children
 from holdfast.testing.stores import Stores
 
 
@@ -107,3 +107,37 @@ async def test_retention_keeps_what_the_newest_run_is_found_by(hand: Hand, store
     assert await store.purge(Retention(age_seconds=0), 10) == 0
     await hand.apply(await hand.take(), done())
     assert await store.purge(Retention(age_seconds=0), 10) >= 1
+
+
+async def test_children_are_forked_with_their_caller_or_not_at_all(hand: Hand, store: Store) -> None:
+    """One that was retried by itself a moment ago would do its work twice."""
+    parent = await hand.take(row("p"))
+    await hand.apply(parent, keep(), SpawnExecutions(child_rows(parent, 2), barrier=False))
+    for child in (children := await hand.pick()):
+        await store.deliver([NewSignal(child.promise, "word", "1")])
+        await hand.apply(child, fail())
+    await hand.apply(parent, fail())
+    again = PromiseId.from_bytes(parent.promise).successor("retry")
+    below = [
+        ForkedChild(
+            row("c", promise=again.child(number).to_bytes(), reports=True), None, child.promise, again.to_bytes()
+        )
+        for number, child in enumerate(children)
+    ]
+    own = PromiseId.from_bytes(children[1].promise).successor("retry").to_bytes()
+    await store.fork(row("c", promise=own), None, replaces=children[1].promise)
+    with pytest.raises(InvalidArgumentError, match="has just been retried by itself"):
+        await store.fork(row("p", promise=again.to_bytes()), None, replaces=parent.promise, children=below)
+    assert await store.get(again.to_bytes()) is None
+    assert await store.get(below[0].row.promise) is None
+    assert len(await store.inbox(children[0].promise)) == 1
+    for _ in range(2):  # who comes second changes nothing
+        await store.fork(row("p", promise=again.to_bytes()), None, replaces=parent.promise, children=below[:1])
+    assert len(await store.inbox(below[0].row.promise)) == 1
+    view = await store.get(below[0].row.promise)
+    assert view is not None
+    assert (view.parent, view.reports) == (again.to_bytes(), True)
+    await store.cancel([own], cascade=False, reason=None)
+    claims = await hand.pick()
+    await hand.apply(next(claim for claim in claims if claim.promise == view.promise), done("7"))
+    assert [signal.kind for signal in await store.inbox(again.to_bytes())] == ["child"]

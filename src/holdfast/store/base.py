@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from holdfast.core.errors import NotFoundError
+from holdfast.core.errors import InvalidArgumentError, NotFoundError
 from holdfast.core.identity import IdQuery, PromiseId
 from holdfast.core.status import Status
 from holdfast.store.batches import BatchView, ChunkView, Fed, TakeIn, Which
@@ -67,6 +67,14 @@ def replaced_is_gone(promise: bytes) -> NotFoundError:
 def trees_of(promises: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """The ranges of ids that a cascade from these takes in: what their first runs began, and all that went on as."""
     return [PromiseId.from_bytes(promise).origin.subtree_range() for promise in promises]
+
+
+def child_was_retried(promise: bytes) -> InvalidArgumentError:
+    """What `fork` raises of a child that somebody retried while somebody else looked at it and its caller."""
+    return InvalidArgumentError(
+        f"the child {PromiseId.from_bytes(promise).short} has just been retried by itself: wait for its end, then "
+        "retry its caller"
+    )
 
 
 def handler_of(kind: str, name: str, version: int) -> int:
@@ -197,7 +205,8 @@ class Store(FlowLedger, Watching, Protocol):
         it showed, and takes over the signals that it has not read and the dedup keys that it knows. `NotFoundError` if
         it was deleted meanwhile: nothing would lead to the new one.
 
-        `children` come with it, callers first, unless it was there already.
+        `children` come with it, callers first, unless it was there already. `InvalidArgumentError` if one of them was
+        retried meanwhile: its work would be done twice.
         """
 
     # ------------------------------------------------------------------ working

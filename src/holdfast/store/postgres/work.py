@@ -12,7 +12,7 @@ from holdfast.core.crashpoints import reach
 from holdfast.core.errors import StoreError, StoreUnavailableError
 from holdfast.core.identity import origin_bytes
 from holdfast.core.status import TERMINAL, Status
-from holdfast.store.base import replaced_is_gone
+from holdfast.store.base import child_was_retried, replaced_is_gone
 from holdfast.store.behind import segment_beside
 from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit
 from holdfast.store.flows import MESSAGE
@@ -88,15 +88,20 @@ class Work(Ledger):
         children: Sequence[ForkedChild] = (),
     ) -> Inserted:
         reach("insert.before")
+        found: dict[bytes, bytes | None] = {}
         async with self._connections.any("fork an execution") as connection, connection.transaction():
             if replaces is not None:
-                found = await connection.fetch(self._sql["fork_replaced"], replaces, origin_bytes(replaces))
-                if replaces not in [one["promise"] for one in found]:
+                sources = [replaces, origin_bytes(replaces), *(child.source for child in children)]
+                held = await connection.fetch(self._sql["fork_replaced"], sources)
+                found = {one["promise"]: one["successor"] for one in held}
+                if replaces not in found:
                     raise replaced_is_gone(replaces)
             inserted = await self._fork(connection, row, past, replaces)
             if inserted.created and replaces is not None:
                 await connection.execute(self._sql["fork_successor"], row.promise, replaces, origin_bytes(replaces))
             for child in children if inserted.created else ():
+                if found.get(child.source) is not None:
+                    raise child_was_retried(child.source)
                 await self._fork(connection, child.row, child.past, child.source)
                 await connection.execute(self._sql["fork_parent"], child.row.promise, child.parent)
         reach("insert.after")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.identity import origin_bytes
-from holdfast.store.base import replaced_is_gone
+from holdfast.store.base import child_was_retried, replaced_is_gone
 from holdfast.store.sqlite import inserting
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL
@@ -57,6 +57,8 @@ def fork(
         tx.db.execute(SQL["fork_successor"], (row.promise, replaces, origin_bytes(replaces)))
         tx.ended = True  # who waits for the one that is replaced waits for this one now
     for child in children:
+        if tx.db.execute(SQL["fork_source"], (child.source,)).fetchone() == (1,):
+            raise child_was_retried(child.source)
         (parent, *_) = tx.db.execute(SQL["control_find"], (child.parent,)).fetchone()
         _insert(tx, child.row, child.past, child.source, parent)
     return inserted

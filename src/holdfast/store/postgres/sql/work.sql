@@ -23,7 +23,7 @@ insert into {schema}.journal (execution_id, first, count, body) select id, 0, $2
 
 -- Before the insert: retention passes over a row that is held, and what it has taken is waited for.
 -- name: fork_replaced
-select promise from {schema}.executions where promise = any (array[$1::bytea, $2::bytea]) order by id for update
+select promise, successor from {schema}.executions where promise = any ($1::bytea[]) order by id for update
 
 -- name: fork_successor
 update {schema}.executions set successor = $1 where id = any (array(
