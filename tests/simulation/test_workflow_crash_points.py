@@ -51,7 +51,10 @@ EVERYTHING = Program(
 )
 CANCELLED = Program(
     [Op("inline", 1), Op("all", 0, [Op("child", 0, [Op("signal", 1)]), Op("flaky", 3), Op("signal", 1)])],
-    [Op("inline", 2), Op("remote", 2), Op("sleep", 2), Op("flaky", 1), Op("now"), Op("patched", 2)],
+    [
+        *(Op("inline", 2), Op("remote", 2), Op("sleep", 2), Op("flaky", 1), Op("now"), Op("patched", 2)),
+        *(Op("signal", 0), Op("deadline", 1), Op("all", 0, [Op("signal", 0), Op("sleep", 1)]), Op("uuid")),
+    ],
 )
 ROUNDS = 8
 # A run with a crash commits more often, and the attempts of a task say when they were.
@@ -93,8 +96,10 @@ async def cancelled(sim: Simulation) -> None:
     handle = await sim.call(lambda: generated.options(key="cancelled").start(CANCELLED))
     await sim.work()
     await sim.call(lambda: handle.cancel())
-    for _ in range(ROUNDS):
+    for round_number in range(ROUNDS):
         await sim.work()
+        for promise in await live(sim):
+            await sim.call(partial(app.handle(promise).signal, "red", 7, dedup_key=f"{round_number}"))
         await sim.advance(5)
     await check(sim)
 

@@ -64,14 +64,12 @@ def draw_program(choose: Choose, depth: int = 2, most: int = 5) -> Program:
 
 
 def _draw_op(choose: Choose, depth: int, *, is_clean_up: bool = False) -> Op:
-    """Clean-up cannot wait for signals (B2); but for `rest`, whatever the cancel found open."""
+    """Clean-up does all of it, and waits for `rest`, whatever the cancel found open."""
     if choose(3) == 0:
         kind = GROUPS[choose(len(GROUPS))]
-        kinds = WAITS if kind in ("all", "any", "behind") and not is_clean_up else CALLS
+        kinds = WAITS if kind in ("all", "any", "behind") else CALLS
         return Op(kind, choose(3), [_draw_plain(choose, kinds, depth) for _ in range(1 + choose(3))])
-    if not is_clean_up:
-        return _draw_plain(choose, PLAIN, depth)
-    return _draw_plain(choose, (*(kind for kind in PLAIN if kind not in ("signal", "deadline", "pick")), "rest"), depth)
+    return _draw_plain(choose, (*PLAIN, "rest") if is_clean_up else PLAIN, depth)
 
 
 def _draw_plain(choose: Choose, kinds: tuple[str, ...], depth: int) -> Op:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Cancelled, Context, Handle, RetryPolicy, Status, TaskCancelled
+from holdfast import App, Cancelled, Context, Handle, RetryPolicy, Status, TaskCancelled, Workflow
 from holdfast.core.errors import ExecutionCancelledError, InvalidArgumentError
 from tests.models.workflow.kit import Gate, Rig
 
@@ -579,24 +579,187 @@ async def test_an_execution_past_its_deadline_is_cancelled_with_the_reason(rig: 
     assert reasons == ["deadline exceeded"]
 
 
-async def test_clean_up_cannot_wait_for_a_signal(rig: Rig) -> None:
-    """B2: there is no place in a journal for a wait while Cancelling."""
+@COLD
+async def test_clean_up_waits_for_a_signal(rig: Rig, cold: bool) -> None:
+    """B2: what it waits for is kept on the row. So the signal has its number from when it comes."""
+    seen: list[int] = []
+
+    @rig.app.task
+    async def tidy(number: int) -> int:
+        return number
 
     @rig.app.workflow
     async def work(ctx: Context) -> None:
         try:
             await ctx.sleep(1000)
         finally:
-            await ctx.signal("confirm", bool)
+            seen.append(await tidy(await ctx.signal("confirm", int)))
+            await ctx.sleep(1)
 
     handle = await work.start()
+    await rig.make_worker(warm_most=0 if cold else None)
     await rig.run()
     await handle.cancel()
     await rig.run()
-    assert await rig.status(handle) is Status.FAILED
+    assert (await rig.status(handle), (await handle.describe()).awaits) == (Status.AWAITING_PROMISE, ("confirm",))
+    await handle.signal("other", 3)
+    await rig.run()
+    assert await rig.status(handle) is Status.AWAITING_PROMISE
+    await handle.signal("confirm", 4)
+    await rig.run()
+    await rig.advance(1)
+    await rig.run()
+    assert await rig.status(handle) is Status.CANCELLED
+    assert set(seen) == {4}
+    assert [line for line in await rig.lines(handle) if "other" not in line][3:] == [
+        "CancelRequested cancelled",
+        "SignalDelivered confirm delivery_id=1",
+        "SignalReceived root.1 confirm delivery_id=1",
+        "InvokeScheduled root.2 tidy",
+        "InvokeStarted root.2 attempt=1",
+        "InvokeCompleted root.2 Ok(4) attempt=1",
+        "TimerScheduled root.3",
+        "TimerFired root.3",
+        "ExecutionCancelled cancelled",
+    ]
+
+
+@COLD
+async def test_clean_up_waits_for_a_signal_until_its_deadline(rig: Rig, cold: bool) -> None:
+    seen: list[object] = []
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        try:
+            await ctx.sleep(1000)
+        finally:
+            results: list[object] = []
+            for _ in range(3):
+                try:
+                    results.append(await ctx.signal("confirm", int, timeout=10))
+                except TimeoutError as error:
+                    results.append(str(error))
+            results.append(ctx.random() < 1)  # its number is the next
+            seen.append(results)
+            await ctx.sleep(1)
+
+    handle = await work.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    await rig.run()
+    await handle.cancel()
+    await rig.run()
+    await rig.advance(10)
+    await rig.run()
+    await handle.signal("confirm", 4)
+    await rig.advance(11)  # in time, though whoever is to receive it comes late
+    await rig.run()
+    await handle.signal("confirm", 5)
+    await rig.run()
+    await rig.advance(1)
+    await rig.run()
+    assert await rig.status(handle) is Status.CANCELLED
+    assert seen
+    assert all(results == ["no signal 'confirm' came within 10 s", 4, 5, True] for results in seen)
+
+
+@COLD
+async def test_in_clean_up_a_signal_that_lost_leaves_its_number_to_what_follows(rig: Rig, cold: bool) -> None:
+    seen: list[object] = []
+
+    @rig.app.task(queue="remote")
+    async def remote() -> str:
+        return "remote"
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        try:
+            await ctx.sleep(1000)
+        finally:
+            first, second = ctx.signal("first", int), ctx.signal("second", int)
+            results: list[object] = [(await ctx.any(first, remote(), second)).result()]
+            results.append(await remote())
+            results.append((await ctx.any(first, second)).result())
+            results += await ctx.all(ctx.signal("third", int), first, ctx.sleep(1))
+            seen.append(results)
+            await ctx.sleep(1)
+
+    handle = await work.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    await rig.run()
+    await handle.cancel()
+    await rig.run()
+    for name, payload in [("second", 2), ("first", 1), ("third", 3)]:
+        await handle.signal(name, payload)
+        await rig.run()
+        assert not seen
+    for _ in range(2):
+        await rig.advance(1)
+        await rig.run()
+    assert await rig.status(handle) is Status.CANCELLED
+    assert seen
+    assert all(results == ["remote", "remote", 2, 3, 1, None] for results in seen)
+
+
+@COLD
+async def test_a_signal_that_the_cancel_found_waited_for_is_waited_for_again(rig: Rig, cold: bool) -> None:
+    seen: list[object] = []
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> None:
+        signal = ctx.signal("go", int)
+        try:
+            await signal
+        finally:
+            seen.append([await signal, (await ctx.any(ctx.signal("more", int), ctx.signal("go", int))).result()])
+            await ctx.sleep(1)
+
+    handle = await work.start()
+    await rig.make_worker(warm_most=0 if cold else None)
+    await rig.run()
+    await handle.cancel()
+    await rig.run()
+    for name in ("go", "more"):
+        assert not seen
+        await handle.signal(name, 7)
+        await rig.run()
+    await rig.advance(1)
+    await rig.run()
+    assert await rig.status(handle) is Status.CANCELLED
+    assert seen
+    assert all(results == [7, 7] for results in seen)
+
+
+async def test_clean_up_that_asks_for_another_signal_diverges(rig: Rig) -> None:
+    """Nothing of its wait is in the journal; what came is."""
+
+    def declare(app: App, name: str) -> Workflow[[], None]:
+        @app.workflow(name="work")
+        async def work(ctx: Context) -> None:
+            try:
+                await ctx.sleep(1000)
+            finally:
+                await ctx.signal(name)
+                await ctx.sleep(1)
+
+        return work
+
+    handle = await declare(rig.app, "confirm").start()
+    other = rig.another_app()
+    declare(other, "agree")
+    before = await rig.worker()
+    await rig.run()
+    await handle.cancel()
+    await handle.signal("confirm")
+    await rig.run()
+    await rig.stop(before)
+    await rig.make_worker(other)
+    await rig.advance(1)
+    await rig.run()
+    assert await rig.status(handle) is Status.STRANDED
     error = await handle.error()
     assert error is not None
-    assert "clean-up after a cancel cannot wait for the signal 'confirm'" in error.message
+    assert "confirm" in error.message
+    assert "agree" in error.message
 
 
 async def test_clean_up_may_receive_a_signal_that_is_there(rig: Rig) -> None:

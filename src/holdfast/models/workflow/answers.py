@@ -32,7 +32,7 @@ class Answers(Past):
             # Replay has come to where the journal stands, and the answer is there: only now is the past over.
             self.append(ExecutionResumed(**self._event()))
             return True
-        if any(self.journal.find(wait.promise_id) < 0 for wait in signals):
+        if signals and not self.cancel_raised and any(self.journal.find(wait.promise_id) < 0 for wait in signals):
             # The numbers of its signals must be in the journal, though there is nothing to wait for.
             self.append(ExecutionAwaiting(waiting_on=ids, kind=kind, signals=signals, **self._event()))
             self.append(ExecutionResumed(**self._event()))

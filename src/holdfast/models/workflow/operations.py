@@ -38,7 +38,7 @@ from holdfast.models.workflow.divergence import describe
 from holdfast.models.workflow.members import NAMED_MOST, Members
 from holdfast.models.workflow.open_call import OpenCall, Settled
 from holdfast.models.workflow.past import BLOCKED
-from holdfast.models.workflow.promise import CallPromise, SignalPromise, forbid_elsewhere
+from holdfast.models.workflow.promise import UNNUMBERED, CallPromise, SignalPromise, forbid_elsewhere
 
 RUNNING: Final = JournalStatus.RUNNING
 CANCELLING: Final = JournalStatus.CANCELLING
@@ -264,21 +264,22 @@ class Operations(Answers):
         return promise_id
 
     def begin_signals(
-        self, promises: Sequence[SignalPromise[Any]], *, takes_all: bool = True
+        self, promises: Sequence[SignalPromise[Any]], *, is_any: bool = False, beside: Sequence[str] = ()
     ) -> tuple[SignalWait, ...]:
         """Give each its number, once; the waits for those that are not received yet.
 
-        Numbers are in the journal in their order. So what is buffered is received at once only if nothing has to be
-        waited for, and all of it is taken; else the wait comes first and gives all of them their numbers.
+        With `is_any` one of them is enough, or of what stands `beside` them. Numbers are in the journal in their order.
+        So what is buffered is received at once only if nothing has to be waited for, and all of it is taken; else the
+        wait comes first and gives all of them their numbers.
         """
         fresh = [promise for promise in promises if promise.local_id is None]
         if fresh:
             self._cancel_before_signal()
-            is_buffered = self._is_buffered(fresh)
-            if self.cancel_raised and not is_buffered and self.next >= self.replay_until:
-                # No Awaiting may be recorded while Cancelling (B2), so the wait would have no place in the journal.
-                raise CallNotAllowedError(f"clean-up after a cancel cannot wait for the signal {fresh[0].name!r}")
-            at_once = is_buffered and (takes_all or self.cancel_raised)
+        if self.cancel_raised:
+            self._receive_in_clean_up(promises, is_any, beside)
+        elif fresh:
+            takes_all = not is_any or (len(promises) <= 1 and not any(one in self.settled for one in beside))
+            at_once = takes_all and self._is_buffered(fresh)
             for promise in fresh:
                 promise.local_id, is_recorded = self.allocate("Signal", promise.name, "")
                 if at_once and not is_recorded:
@@ -292,10 +293,57 @@ class Operations(Answers):
         if self.next < self.replay_until:
             at_once = self._recorded_at(self.next).kind == "Signal"
         else:
-            at_once = self._is_buffered([promise]) or self.cancel_raised
+            at_once = self._is_buffered([promise])
         timer = None if at_once else self.begin_timer(seconds)
-        self.begin_signals((promise,))
+        self.begin_signals((promise,), is_any=timer is not None, beside=() if timer is None else (timer,))
         return timer
+
+    def _receive_in_clean_up(self, promises: Sequence[SignalPromise[Any]], is_any: bool, beside: Sequence[str]) -> None:
+        """While Cancelling no wait is recorded that would give a signal its number (B2): it takes one when it comes.
+
+        So what replay is to receive here is what its journal holds next; and of `any` nothing, if something beside it
+        came before. Until it comes, it is waited for by an id that no journal has.
+        """
+        settled = self.settled
+        for promise in promises:
+            if promise.local_id is None:
+                promise.local_id = f"{UNNUMBERED}{self.unnumbered}"
+                self.unnumbered += 1
+        left = [promise for promise in promises if promise.local_id not in settled]
+        first = min((settled[one].sequence for one in beside if one in settled), default=None) if is_any else None
+        while self.next < self.replay_until:
+            unnumbered = [promise for promise in left if promise.local_id.startswith(UNNUMBERED)]  # type: ignore[union-attr]
+            if not unnumbered or (first is not None and not self._is_recorded_before(first)):
+                return
+            name = self._recorded_at(self.next).name
+            taken = next((promise for promise in unnumbered if promise.name == name), unnumbered[0])
+            taken.local_id, _ = self.allocate("Signal", taken.name, "")
+            if is_any:
+                return
+            left.remove(taken)
+        if not left or (first is not None and first < self.loaded):
+            return  # the journal has gone on from here
+        if first is None:
+            self._receive_now(left, is_any)
+        self.fire_late_timers()
+
+    def _receive_now(self, left: Sequence[SignalPromise[Any]], is_any: bool) -> None:
+        there = [promise for promise in left if self.buffered.get(promise.name)]
+        if is_any:
+            there = sorted(there, key=lambda promise: self.buffered[promise.name][0][0])[:1]
+        for promise in there:
+            if self.buffered[promise.name]:
+                if promise.local_id is None or promise.local_id.startswith(UNNUMBERED):
+                    promise.local_id, _ = self.allocate("Signal", promise.name, "")
+                self._receive(promise.name, promise.local_id)
+
+    def _is_recorded_before(self, sequence: int) -> bool:
+        """Whether what the journal holds next is a signal that was received before that."""
+        if self.next >= self.replay_until:
+            return False
+        known = self._recorded_at(self.next)
+        received = self.settled.get(known.promise_id) if known.kind == "Signal" else None
+        return received is not None and received.sequence < sequence
 
     def _is_buffered(self, promises: Sequence[SignalPromise[Any]]) -> bool:
         wanted = Counter(promise.name for promise in promises)
@@ -392,7 +440,11 @@ class Operations(Answers):
 
 
 def awaiting(wait: ExecutionAwaiting | Waiting) -> Operation:
-    named = [f"#{number_of(promise_id)}" for promise_id in wait.waiting_on]
+    names = {signal.promise_id: f"the signal {signal.signal_name!r}" for signal in wait.signals}
+    named = [
+        names.get(promise_id, "") if promise_id.startswith(UNNUMBERED) else f"#{number_of(promise_id)}"
+        for promise_id in wait.waiting_on
+    ]
     if wait.join_set_id is not None:
         named.insert(0, f"the results left of join set #{number_of(wait.join_set_id)}")
     return Operation("", f"await {wait.kind} of {', '.join(named)}", "", "")

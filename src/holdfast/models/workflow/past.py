@@ -34,7 +34,7 @@ from holdfast.models.workflow.hidden_loop import Outside
 from holdfast.models.workflow.learning import FIRED, take_in
 from holdfast.models.workflow.members import Members
 from holdfast.models.workflow.open_call import OpenCall, Settled
-from holdfast.models.workflow.promise import Wait
+from holdfast.models.workflow.promise import UNNUMBERED, Wait
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.task import Task
@@ -73,6 +73,10 @@ class Past:
     cancel_reason = ""
     cancel_raised = False
     children_at_cancel = 0
+    loaded = 0  # how many events the journal had when it was read
+    late_us = 0  # fire the timers that were due then, once it is known what clean-up waits for
+    unnumbered = 0  # signals that clean-up has waited for
+    received: dict[str, str] = NONE  # of those that came: the ids that they have in the journal
     recorded: list[InvokeScheduled | Operation] = NONE  # what the journal holds, by its number
     taken: dict[str, deque[str]] = NONE  # by join set: what replay has still to give, in order
     owners: dict[str, str] = NONE  # by promise: the join set that replay has still to see it submitted to
@@ -134,6 +138,7 @@ class Past:
         heapify(self.alarms)
         self.journal_bytes = sum(map(len, segments))
         self.replay_until = self.journal.next_child
+        self.loaded = self.journal.length
 
     def append(self, event: Event) -> None:
         self.journal.append(event)
@@ -159,6 +164,13 @@ class Past:
         self.decided = True
 
     def _receive(self, name: str, promise_id: str) -> None:
+        if promise_id.startswith(UNNUMBERED):
+            waited, promise_id = promise_id, f".{self.next}"
+            self.next += 1
+            self.received = self.received or {}
+            self.received[waited] = promise_id
+        else:
+            waited = promise_id
         _, payload = self.buffered[name].popleft()
         delivery_id = self.journal.oldest_delivery_id(name)
         assert delivery_id is not None
@@ -168,7 +180,7 @@ class Past:
                 promise_id=promise_id, signal_name=name, payload=payload, delivery_id=delivery_id, **self._event()
             )
         )
-        self.settled[promise_id] = Settled(sequence, payload)
+        self.settled[waited] = self.settled[promise_id] = Settled(sequence, payload)
         self.decided = True
 
     def receive_wanted(self) -> None:
@@ -191,6 +203,22 @@ class Past:
         for signal in wait.signals:
             if signal.promise_id not in self.settled and self.buffered.get(signal.signal_name):
                 self._receive(signal.signal_name, signal.promise_id)
+
+    def fire_timers_behind(self, names: Sequence[str], now_us: int) -> None:
+        """Of a session that was just read: behind the signals, of these names, that its body waits for.
+
+        Of clean-up the journal does not tell which promises wait for them (B2): then where the body comes to that.
+        """
+        in_clean_up = self.cancel_sequence is not None and self.wait is None
+        if in_clean_up and any(self.buffered.get(name) for name in names):
+            self.late_us = now_us
+        else:
+            self.fire_timers(now_us)
+
+    def fire_late_timers(self) -> None:
+        late_us, self.late_us = self.late_us, 0
+        if late_us:
+            self.fire_timers(late_us)
 
     def fire_timers(self, now_us: int) -> None:
         alarms = self.alarms

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.models.workflow.session import Session
 
 T = TypeVar("T", covariant=True)
+
+UNNUMBERED: Final = "?"  # how the ids begin by which clean-up waits for signals
 
 
 class Promise(ABC, Generic[T]):
@@ -130,8 +132,10 @@ class SignalPromise(Generic[T]):
 
     @property
     def id(self) -> str | None:
-        """As of any promise, once it is awaited."""
-        return None if self.local_id is None else self._session.journal.execution_id + self.local_id
+        """As of any promise, once it is awaited; in clean-up after a cancel, once it has come."""
+        local_id = self.local_id
+        is_numbered = local_id is not None and not local_id.startswith(UNNUMBERED)
+        return f"{self._session.journal.execution_id}{local_id}" if is_numbered else None
 
     def __await__(self) -> Generator[Wait, None, T]:
         session = self._session
@@ -154,7 +158,7 @@ class SignalPromise(Generic[T]):
         if self.local_id is None:
             self._timer = session.begin_signal_timer(self, seconds)
         if self._timer is not None:
-            waits = session.begin_signals((self,))
+            waits = session.begin_signals((self,), is_any=True, beside=(self._timer,))
             both = (self._id(), self._timer)
             if not session.is_ready("Any", both, waits):
                 yield Wait("Any", both, waits)
@@ -168,6 +172,7 @@ class SignalPromise(Generic[T]):
 
     def _settle(self) -> None:
         if self._value is UNSET:
+            self.local_id = self._session.received.get(self._id(), self._id())
             try:
                 self._value = self._decode(self._session.take(self._id()))
             except DecodeError as error:
@@ -229,7 +234,8 @@ class Combination(Generic[T]):
         session = self._session
         session.must_be_current()
         open_signals = [m for m in self._members if isinstance(m, SignalPromise) and m._value is UNSET]
-        signals = session.begin_signals(open_signals, takes_all=self._takes_all(open_signals))
+        numbered = [member.local_id for member in self._members if member.local_id is not None]
+        signals = session.begin_signals(open_signals, is_any=self._kind == "Any", beside=numbered)
         ids = tuple(member.local_id for member in self._members)
         session.note_watched(ids)
         if not session.is_ready(self._kind, ids, signals):
@@ -238,13 +244,6 @@ class Combination(Generic[T]):
             return cast(T, [self._settled(member).result() for member in self._members])
         winner = session.first_of(ids)
         return cast(T, self._settled(self._members[ids.index(winner)]))
-
-    def _takes_all(self, signals: list[Any]) -> bool:
-        """Whether every signal that is there is taken now: of several in `any`, one is."""
-        settled = self._session.settled
-        return self._kind == "All" or (
-            len(signals) <= 1 and not any(member.local_id in settled for member in self._members)
-        )
 
     def _settled(self, member: Any) -> Completed[Any]:
         member._settle()

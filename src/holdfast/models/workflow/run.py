@@ -97,7 +97,7 @@ class Run(Lane):
             self._ingest(claim.inbox, reason)
         if not is_new:  # else it waits for nothing yet
             session.receive_wanted()  # before timers: a signal in time does not lose to a worker that came late
-            session.fire_timers(claim.picked_at_us)
+            session.fire_timers_behind(claim.awaits or (), claim.picked_at_us)
             session.decided |= claim.timed_out  # nothing begins before it is committed, as in `_ingest`
         if reason is not None:
             session.request_cancel(reason)
@@ -129,6 +129,9 @@ class Run(Lane):
                 except HoldfastError as error:
                     await self._strand(error)
                     return
+                if session.late_us:
+                    session.fire_late_timers()
+                    continue
             if session.to_cancel:
                 await self._cancel_left()
                 continue  # what ended with that may be what the body waits for
