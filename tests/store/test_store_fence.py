@@ -127,6 +127,35 @@ async def test_a_transaction_that_does_not_know_the_last_commit_does_not_begin(h
     assert (await hand.view("a")).step == "second"
 
 
+@pytest.mark.parametrize("asked", ["cancel", "pause"])
+async def test_a_transaction_heeds_a_cancel_or_a_pause_if_told_to(hand: Hand, store: Store, asked: str) -> None:
+    """Then nothing runs and nothing is written, and the row is held as before; a lost lease goes before."""
+    claim, behind = await _behind(hand)
+    if asked == "cancel":
+        await store.cancel([claim.promise])
+    else:
+        await store.pause(claim.promise, True)
+    heeds = {"heeds_cancel": asked == "cancel", "heeds_pause": asked == "pause"}
+
+    def begin(connection: object) -> None:
+        raise AssertionError("user code ran")
+
+    before = await hand.view("a")
+    receipt = await store.transact(hand.name, claim, begin, lambda _: [keep("third")], **heeds)
+    assert (receipt.applied, receipt.is_refused, receipt.status) == (False, True, Status.EXECUTING)
+    assert receipt.cancel_requested is (asked == "cancel")
+    assert await hand.view("a") == before
+    fenced = await store.transact(hand.name, behind, begin, lambda _: [keep("third")], **heeds)
+    assert is_fenced(fenced)
+    assert not fenced.is_refused
+
+    async def begin_there(connection: object) -> None: ...
+
+    work = (lambda _: None) if store.commits_in_thread else begin_there
+    heeds = {"heeds_cancel": asked != "cancel", "heeds_pause": asked != "pause"}
+    assert (await store.transact(hand.name, claim, work, lambda _: [keep("third")], **heeds)).applied
+
+
 async def test_the_right_epoch_of_another_worker_is_fenced(hand: Hand, rival: Hand) -> None:
     claim = await hand.take(row("a"))
     assert is_fenced(await rival.commit(claim, done()))

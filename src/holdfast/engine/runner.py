@@ -66,7 +66,13 @@ class Engine(Protocol):
         """
 
     def transact(
-        self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
+        self,
+        claim: ExecutionClaim,
+        work: Callable[[Any], Any],
+        effects_of: Callable[[Any], Sequence[Effect]],
+        *,
+        heeds_cancel: bool = False,
+        heeds_pause: bool = False,
     ) -> Awaitable[Receipt]:
         """Run code on the store's own connection and commit its effects with what it wrote (`Store.transact`)."""
 

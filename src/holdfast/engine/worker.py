@@ -145,7 +145,13 @@ class Worker:
         self._committer.send(claim, effects, self._lives.conclude(claim))
 
     async def transact(
-        self, claim: ExecutionClaim, work: Callable[[Any], Any], effects_of: Callable[[Any], Sequence[Effect]]
+        self,
+        claim: ExecutionClaim,
+        work: Callable[[Any], Any],
+        effects_of: Callable[[Any], Sequence[Effect]],
+        *,
+        heeds_cancel: bool = False,
+        heeds_pause: bool = False,
     ) -> Receipt:
         advances: list[AdvanceExecution] = []
 
@@ -156,14 +162,16 @@ class Worker:
 
         if not self._active.is_alive(claim):
             return Receipt(False)
-        receipt = await self.store.transact(self.id, claim, work, remembered)
+        receipt = await self.store.transact(
+            self.id, claim, work, remembered, heeds_cancel=heeds_cancel, heeds_pause=heeds_pause
+        )
         if receipt.applied:
             claim.went_on(advances[0], receipt)
             if self._observer is not None:
                 self._observer.advanced(claim, advances[0], receipt)
             if receipt.status is not Status.EXECUTING:
                 self._released(claim, advances[0], receipt)
-        else:
+        elif not receipt.is_refused:
             self._lives.fenced(claim)
         return receipt
 

@@ -241,10 +241,14 @@ class Store(FlowLedger, Watching, Protocol):
         claim: ExecutionClaim,
         work: Callable[[Any], Any],
         effects_of: Callable[[Any], Sequence[Effect]],
+        *,
+        heeds_cancel: bool = False,
+        heeds_pause: bool = False,
     ) -> Receipt:
         """Run `work` on the store's own connection, and commit what it wrote together with its effects.
 
-        The fence is checked first, in the same transaction: a stale worker's code never runs. What `work` raises is
+        The fence is checked first, in the same transaction: a stale worker's code never runs. Nor does that of a row
+        which is cancelled or paused, if that is to be heeded: the receipt says `is_refused`. What `work` raises is
         raised here, and nothing is written. Where `commits_in_thread`, it is a plain function and gets a
         sqlite3.Connection in the writer's thread, whose `interrupt_when` sets a limit; else it is a coroutine function
         and gets an asyncpg connection.

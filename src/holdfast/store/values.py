@@ -266,9 +266,15 @@ class Receipt(Struct, gc=False):
     has_inbox: bool = False  # signals are in the inbox after this commit: a holder that goes on reads them anew
     at_us: int = 0  # the store's time of the commit
     untold: int = 0  # the events that it added, where the row was left alone
+    is_refused: bool = False  # of a transaction: not fenced, but cancelled or paused; nothing ran, and it is still held
     children: tuple[Inserted, ...] = ()
     successor: bytes | None = None  # the run that goes on in its place
     collated: Collated | None = None  # of a commit with `Collate`
+
+
+def refusal(*, cancel_requested: bool) -> Receipt:
+    """Of a transaction that was to heed a cancel, or a pause."""
+    return Receipt(False, Status.EXECUTING, cancel_requested=cancel_requested, is_refused=True)
 
 
 class Flushed(Struct, frozen=True):

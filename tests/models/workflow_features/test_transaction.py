@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -15,7 +15,9 @@ import pytest
 from holdfast import Context, Handle, RetryPolicy, Status
 from holdfast.core import crashpoints
 from holdfast.core.errors import CallNotAllowedError, ConfigurationError, ExecutionFailedError, InvalidArgumentError
-from holdfast.store.values import QueueRoom
+from holdfast.store.base import Store
+from holdfast.store.values import QueueRoom, Receipt
+from holdfast.testing.faults import Borrowed
 from holdfast.testing.stores import PostgresStores, SqliteStores
 from tests.models.workflow.kit import Rig
 from tests.models.workflow_features.account import Account
@@ -339,6 +341,78 @@ async def test_what_code_sets_on_its_connection_holds_for_no_other(rig: Rig) -> 
     await rig.result(await twice.start())
     assert len(seen) == 2
     assert len(set(seen)) == 1
+
+
+class Between(Borrowed):
+    """A store on which something happens right before the second transaction."""
+
+    def __init__(self, store: Store, happens: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(store)
+        self._happens = happens
+        self._count = 0
+
+    async def transact(self, *arguments: Any, **heeds: Any) -> Receipt:
+        self._count += 1
+        if self._count == 2:
+            await self._happens()
+        return await self._store.transact(*arguments, **heeds)
+
+
+async def _working_with(rig: Rig, happens: Callable[[], Awaitable[Any]], *, cold: bool = False) -> None:
+    worker = await rig.make_worker(warm_most=0 if cold else None)
+    worker.store = cast(Store, Between(worker.store, happens))
+    await worker.run_until_idle()
+
+
+async def test_a_cancel_between_two_is_heard_before_the_second(rig: Rig) -> None:
+    """The first has committed its own end, so nothing else is committed between the two. Clean-up may have its own."""
+    account = await Account(rig).make()
+    add = account.adding(rig)
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> None:
+        await add(1)
+        try:
+            await add(2)
+        finally:
+            await add(-1)
+
+    handle = await pay.start()
+    await _working_with(rig, handle.cancel)
+    assert await rig.status(handle) is Status.CANCELLED
+    assert await account.amounts() == [-1, 1]
+    lines = await rig.lines(handle)
+    assert lines[lines.index("CancelRequested cancelled") + 1 :] == [
+        "InvokeScheduled root.2 add",
+        "InvokeStarted root.1 attempt=1",
+        "InvokeCompleted root.1 Err(cancelled:Cancelled) attempt=1",
+        "InvokeStarted root.2 attempt=1",
+        "InvokeCompleted root.2 Ok(-1) attempt=1",
+        "ExecutionCancelled cancelled",
+    ]
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+async def test_a_pause_between_two_is_heard_before_the_second(rig: Rig, cold: bool) -> None:
+    """Which has not begun: its only attempt is left to it."""
+    account = await Account(rig).make()
+    add = account.adding(rig, retry=RetryPolicy(max_attempts=1))
+
+    @rig.app.workflow
+    async def pay(ctx: Context) -> int:
+        return await add(1) + await add(2)  # type: ignore[no-any-return]
+
+    handle = await pay.start()
+    await _working_with(rig, handle.pause, cold=cold)
+    assert ((await handle.describe()).paused, await rig.status(handle)) == (True, Status.RUNNABLE)
+    assert await account.amounts() == [1]
+    await handle.resume()
+    assert await rig.result(handle) == 3
+    assert await account.amounts() == [1, 2]
+    assert [line for line in await rig.lines(handle) if "InvokeStarted" in line] == [
+        "InvokeStarted root.0 attempt=1",
+        "InvokeStarted root.1 attempt=1",
+    ]
 
 
 async def test_many_at_once_do_not_stand_in_each_others_way(rig: Rig) -> None:

@@ -19,7 +19,7 @@ from holdfast.models.workflow.failures import failure_of
 from holdfast.models.workflow.open_call import OpenCall
 from holdfast.models.workflow.run_ledger import RunLedger, is_unrepeatable
 from holdfast.models.workflow.task import Task
-from holdfast.models.workflow.transaction import WrongStoreError
+from holdfast.models.workflow.transaction import Transaction, WrongStoreError
 from holdfast.store.effects import Effect
 from holdfast.store.values import Receipt
 
@@ -87,18 +87,39 @@ class InlineCalls(RunLedger):
     async def _transact(self, call: OpenCall, task: Any) -> bool:
         """A transaction: what it writes and its InvokeCompleted are one commit, so it takes effect exactly once."""
         session = self._session
+        before = call.attempt
         if not await self._begin([call]) or call.promise_id not in session.open_calls:
             return not self._is_over
         if session.awaits_cancel():
             return True
+        has_started = call.attempt > before
+        current = self._current(call, call.attempt if has_started else call.attempt + 1)
+
+        def start() -> None:
+            nonlocal has_started
+            if not has_started:
+                has_started = True
+                session.started(call)
 
         def effects_of(text: str) -> list[Effect]:
             session.completed(call, Ok(Raw(text.encode())))
             return self._effects(Status.EXECUTING)
 
         async def transact() -> Receipt:
-            work = task.work(call.input, self._current(call), self._engine)
-            return await self._engine.transact(self._claim, work, effects_of)
+            work = task.work(call.input, current, self._engine)
+
+            def begin(connection: Any) -> Any:
+                start()  # not before the fence: a run that is paused there has not begun it
+                return work(connection)
+
+            return await self._engine.transact(
+                self._claim,
+                begin,
+                effects_of,
+                heeds_cancel=session.cancel_sequence is None,
+                # An attempt that is recorded is not left, nor is a call beside it that may not be repeated.
+                heeds_pause=not has_started and not self._once_in_flight,
+            )
 
         await self._come()
         self._is_committing = True
@@ -106,20 +127,26 @@ class InlineCalls(RunLedger):
             if self._is_over:
                 return False
             try:
-                receipt = await traced(task.name, call.attempt, transact())
+                receipt = await traced(task.name, current.attempt, transact())
             except (StoreError, asyncio.CancelledError):
                 raise  # whether it was committed is not known here: whoever picks it next reads that in the journal
             except Exception as error:
                 if call.promise_id not in session.open_calls:
                     raise  # the code had returned: this is the ledger's own trouble
+                start()
                 self._touch()
                 self._settle(call, error)
                 return True
-            self._claim.attempt = 0  # as `_commit` does
-            return await self._after(receipt)
+            if not receipt.is_refused:
+                self._claim.attempt = 0  # as `_commit` does
+                return await self._after(receipt)
         finally:
             self._is_committing = False
             self._pass_on()
+        if not receipt.cancel_requested:
+            return await self._commit()  # which pauses it
+        await self._look_outside()
+        return True
 
     async def _call_beside(self, todo: list[OpenCall]) -> bool:
         """Several calls at once; each result is committed as it comes."""
@@ -212,9 +239,11 @@ class InlineCalls(RunLedger):
             assert isinstance(task, Task)
             if call.promise_id not in session.open_calls or (call.started and self._lost_attempt(call, task)):
                 continue
-            session.started(call)
             # B15: an attempt that may kill its worker, or may not be repeated, is recorded before it begins.
             is_suspect = was_taken_over or call.promise_id in self._suspects
+            if isinstance(task, Transaction) and not is_suspect:
+                continue  # it starts behind its fence
+            session.started(call)
             must_count = must_count or is_suspect or task.effects == "at_most_once"
         return await self._commit(progress=session.decided) if must_count or session.decided else True
 
@@ -260,10 +289,10 @@ class InlineCalls(RunLedger):
         if self._in_place is not None and self._in_place is asyncio.current_task():
             self._in_place.uncancel()
 
-    def _current(self, call: OpenCall) -> Current:
+    def _current(self, call: OpenCall, attempt: int | None = None) -> Current:
         beat = self._beats.get(call.promise_id) if self._beats else None
         last_beat = None if beat is None else bytes(beat).decode()
-        return Current(self._id, self._id + call.promise_id, call.attempt, last_beat, call.key, self._on_beat)
+        return Current(self._id, self._id + call.promise_id, attempt or call.attempt, last_beat, call.key, self._on_beat)
 
     def _settle(self, call: OpenCall, outcome: Returned | BaseException) -> None:
         session = self._session

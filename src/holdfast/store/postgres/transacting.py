@@ -16,7 +16,7 @@ from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.driver import DriverConnection
 from holdfast.store.postgres.flush import Call, build_call
 from holdfast.store.postgres.work import Work
-from holdfast.store.values import ExecutionClaim, Flushed, Inserted, NewExecution, Receipt
+from holdfast.store.values import ExecutionClaim, Flushed, Inserted, NewExecution, Receipt, refusal
 
 TRANSACTIONS_MOST = 4
 
@@ -32,6 +32,13 @@ class _Fenced(Exception):  # noqa: N818
     """The claim is not this worker's: nothing of its transaction is to stay."""
 
 
+class _Refused(Exception):  # noqa: N818
+    """What it was to heed: the transaction ends before its code has run."""
+
+    def __init__(self, *, cancel_requested: bool) -> None:
+        self.cancel_requested = cancel_requested
+
+
 class Transacting(Work):
     _apart: Connections | None = None  # user code may take its time: it must not use up the connections of others
 
@@ -41,6 +48,9 @@ class Transacting(Work):
         claim: ExecutionClaim,
         work: Callable[[Any], Any],
         effects_of: Callable[[Any], Sequence[Effect]],
+        *,
+        heeds_cancel: bool = False,
+        heeds_pause: bool = False,
     ) -> Receipt:
         if self._apart is None:
             self._apart = Connections(self._address, TRANSACTIONS_MOST, flushes=0, is_at_work=True)
@@ -48,7 +58,8 @@ class Transacting(Work):
             async with self._apart.any("run a transaction") as connection:
                 assert isinstance(connection, DriverConnection), "as every connection of a store's"
                 try:
-                    call, flushed = await self._transact(connection, worker, claim, work, effects_of)
+                    heeds = heeds_cancel, heeds_pause
+                    call, flushed = await self._transact(connection, worker, claim, work, effects_of, heeds)
                 except _WorkFailed:
                     if connection.codecs:  # the next one to use it would be surprised
                         self._apart.cut(connection)
@@ -65,6 +76,8 @@ class Transacting(Work):
             raise failed.error from None
         except _Fenced:
             return Receipt(False)
+        except _Refused as refused:
+            return refusal(cancel_requested=refused.cancel_requested)
         reach("flush.after")
         (receipt,) = flushed.receipts
         receipt.at_us = flushed.at_us
@@ -78,13 +91,18 @@ class Transacting(Work):
         claim: ExecutionClaim,
         work: Callable[[Any], Awaitable[Any]],
         effects_of: Callable[[Any], Sequence[Effect]],
+        heeds: tuple[bool, bool],
     ) -> tuple[Call, Flushed]:
         # Said here, because code that had the connection before may have reset the session (connections.py).
         async with connection.transaction(isolation="read_committed"):
             # The fence comes first, and its lock is kept: nobody can take the row over while user code runs.
             fence = (claim.row, worker, claim.epoch, claim.revision)
-            if await connection.fetchval(self._sql["transact_fence"], *fence) is None:
+            held = await connection.fetchrow(self._sql["transact_fence"], *fence)
+            if held is None:
                 raise _Fenced
+            cancel_requested, paused = heeds[0] and held[0], heeds[1] and held[1]
+            if cancel_requested or paused:
+                raise _Refused(cancel_requested=cancel_requested)
             try:
                 await connection.execute(self._sql["transact_lend"])
                 effects = tuple(effects_of(await work(connection)))

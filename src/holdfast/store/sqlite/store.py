@@ -182,10 +182,14 @@ class SqliteStore(Flowing):
         claim: ExecutionClaim,
         work: Callable[[Any], Any],
         effects_of: Callable[[Any], Sequence[Effect]],
+        *,
+        heeds_cancel: bool = False,
+        heeds_pause: bool = False,
     ) -> Receipt:
+        heeds = heeds_cancel, heeds_pause
         try:
             return await self._write(
-                "flush", lambda tx: transacting.transact(tx, self._file, worker, claim, work, effects_of)
+                "flush", lambda tx: transacting.transact(tx, self._file, worker, claim, work, effects_of, heeds)
             )
         except transacting.WorkFailed as failed:
             raise failed.error from None

@@ -14,7 +14,7 @@ from holdfast.store.sqlite import flushing, inserting
 from holdfast.store.sqlite.lending import lent, require_open
 from holdfast.store.sqlite.statements import SQL
 from holdfast.store.sqlite.writer import Tx
-from holdfast.store.values import ExecutionClaim, Inserted, NewExecution, Receipt
+from holdfast.store.values import ExecutionClaim, Inserted, NewExecution, Receipt, refusal
 
 
 class WorkFailed(Exception):  # noqa: N818
@@ -31,10 +31,14 @@ def transact(
     claim: ExecutionClaim,
     work: Callable[[Any], Any],
     effects_of: Callable[[Any], Sequence[Effect]],
+    heeds: tuple[bool, bool],
 ) -> Receipt:
     fence = tx.db.execute(SQL["flush_fence"], (claim.row, worker)).fetchone()
     if fence is None or fence[1:3] != (claim.epoch, claim.revision):
         return Receipt(False)
+    cancel_requested, paused = (bool(heeded and said) for heeded, said in zip(heeds, fence[3:5], strict=True))
+    if cancel_requested or paused:
+        return refusal(cancel_requested=cancel_requested)
     try:
         with lent(tx.db), inside(file):
             value = work(tx.db)

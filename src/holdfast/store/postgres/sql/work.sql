@@ -65,7 +65,8 @@ savepoint holdfast_work
 release savepoint holdfast_work; reset role; reset all
 
 -- name: transact_fence
-select id from {schema}.executions_now where id = $1 and locked_by = $2 and lease_epoch = $3 and revision = $4 for update
+select cancel_requested, paused from {schema}.executions_now
+where id = $1 and locked_by = $2 and lease_epoch = $3 and revision = $4 for update
 
 -- name: definition_put
 insert into {schema}.definitions as d (name, version, kind, handler, step, queue, priority, parameters)
