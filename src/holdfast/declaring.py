@@ -29,6 +29,7 @@ from holdfast.models.schedule import ScheduleSettings, ScheduleSpec, check_args,
 from holdfast.models.webhook import webhook
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.definition import Body, FunctionRegistry, Workflow
+from holdfast.models.workflow.failures import Raises
 from holdfast.models.workflow.http import has_httpx
 from holdfast.models.workflow.lint import Lint
 from holdfast.models.workflow.start import FunctionStarter
@@ -153,7 +154,7 @@ class Declarations:
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
-        raises: tuple[type[BaseException], ...] = (),
+        raises: Raises = (),
         effects: Effects = "at_least_once",
         executor: Executor | None = None,
         queue: str | None = None,
@@ -184,7 +185,7 @@ class Declarations:
         name: str | None = None,
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
-        raises: tuple[type[BaseException], ...] = (),
+        raises: Raises = (),
         queue: str | None = None,
         priority: int = 0,
     ) -> TransactionDecorator: ...
@@ -208,7 +209,7 @@ class Declarations:
         version: int = 1,
         queue: str | None = None,
         priority: int = 0,
-        raises: tuple[type[BaseException], ...] = (),
+        raises: Raises = (),
         lint: Lint = "warn",
     ) -> WorkflowDecorator: ...
     def workflow(self, function: Any = None, /, **settings: Any) -> Any:

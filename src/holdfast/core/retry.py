@@ -127,7 +127,9 @@ def _error_types(types: object, name: str) -> ErrorTypes:
     listed = types if isinstance(types, tuple | list) else (types,)
     for cls in listed:
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
-            raise InvalidArgumentError(f"{name} holds {cls!r}: give exception classes")
+            raise InvalidArgumentError(
+                f"{name} holds {cls!r:.100}: give exception classes themselves, as in {name}=(ValueError, KeyError)"
+            )
     return tuple(listed)
 
 

@@ -113,6 +113,24 @@ def test_a_retry_is_a_policy_and_no_number() -> None:
             declare(flaky, retry=3)
 
 
+@pytest.mark.parametrize("declare", [untyped.task, untyped.transaction, untyped.workflow])
+def test_raises_takes_one_class_or_several_and_says_what_it_takes(declare: Any) -> None:
+    async def body(ctx: Any) -> None: ...
+
+    for number, (given, kept) in enumerate(
+        [
+            (ValueError, (ValueError,)),
+            ((ValueError, KeyError), (ValueError, KeyError)),
+            ([ValueError], (ValueError,)),
+            ((), ()),
+        ]
+    ):
+        assert declare(body, raises=given, name=f"good{declare.__name__}{number}").raises == kept
+    for bad in ("ValueError", ("ValueError",), None, 3, ValueError("x"), (ValueError, int)):
+        with pytest.raises(DefinitionError, match=r"raises of \S+body holds .*raises=\(ValueError, KeyError\)"):
+            declare(body, raises=bad)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

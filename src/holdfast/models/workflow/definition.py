@@ -20,7 +20,7 @@ from holdfast.models.starting import new_row
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.context import Context
 from holdfast.models.workflow.control_flow import CURRENT
-from holdfast.models.workflow.failures import exception_of
+from holdfast.models.workflow.failures import Raises, check_raises, exception_of
 from holdfast.models.workflow.lint import Lint, lint_body
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
@@ -52,7 +52,7 @@ class Workflow(Generic[P, R]):
         version: int = 1,
         queue: str | None = None,
         priority: int = 0,
-        raises: tuple[type[BaseException], ...] = (),
+        raises: Raises = (),
         lint: Lint = "warn",
     ) -> None:
         if not inspect.iscoroutinefunction(function):
@@ -73,7 +73,7 @@ class Workflow(Generic[P, R]):
         lint_body(function, self.name, lint)
         self.queue = None if queue is None else check_queue(queue)
         self.priority = check_priority(priority)
-        self.raises = raises
+        self.raises = check_raises(raises, self.name)
         self.handler = handler_of(KIND, self.name, version)
         self.digest = code_digest(function, self.signature.shape)
         self.payload_limit = payload_limit

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.core.codec import ErrorRecord, decode_error, rebuild_error, record_error
 from holdfast.core.error_record import type_name
-from holdfast.core.errors import TaskCancelled, TaskFailed, TaskTimedOut, Uncertain
+from holdfast.core.errors import DefinitionError, TaskCancelled, TaskFailed, TaskTimedOut, Uncertain
 from holdfast.core.journal.events import Failure, FailureKind
+
+Raises: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 _encode = msgspec.json.Encoder().encode
 _TYPES = {"timeout": TaskTimedOut, "cancelled": TaskCancelled, "uncertain": Uncertain}
@@ -71,6 +73,18 @@ def causes_of(failure: Failure) -> tuple[str, ...]:
 
 def encode_failure(failure: Failure) -> str:
     return _encode(record_of(failure)).decode()
+
+
+def check_raises(raises: object, name: str) -> tuple[type[BaseException], ...]:
+    """What a definition was given as `raises`: one class or several, as a retry policy takes them."""
+    listed = tuple(raises) if isinstance(raises, tuple | list) else (raises,)
+    for cls in listed:
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            raise DefinitionError(
+                f"raises of {name} holds {cls!r:.100}: give exception classes themselves, as in "
+                "raises=(ValueError, KeyError)"
+            )
+    return listed
 
 
 def exception_of(failure: Failure, raises: tuple[type[BaseException], ...], call: str) -> BaseException:

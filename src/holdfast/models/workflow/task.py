@@ -27,7 +27,7 @@ from holdfast.models.starting import new_row
 from holdfast.models.workflow.callee import CallSettings
 from holdfast.models.workflow.control_flow import CURRENT
 from holdfast.models.workflow.current import CURRENT_CALL, CurrentElsewhere, Facts
-from holdfast.models.workflow.failures import exception_of
+from holdfast.models.workflow.failures import Raises, check_raises, exception_of
 from holdfast.models.workflow.promise import CallPromise
 from holdfast.models.workflow.signature import Signature
 from holdfast.models.workflow.start import FunctionStarter
@@ -82,7 +82,7 @@ class Task(Generic[P, R]):
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
-        raises: tuple[type[BaseException], ...] = (),
+        raises: Raises = (),
         effects: Effects = "at_least_once",
         executor: Executor | None = None,
         queue: str | None = None,
@@ -105,7 +105,7 @@ class Task(Generic[P, R]):
         self.heartbeat_seconds = (
             None if heartbeat_timeout is None else seconds(heartbeat_timeout, name="heartbeat_timeout")
         )
-        self.raises = raises
+        self.raises = check_raises(raises, self.name)
         if effects not in ("at_least_once", "at_most_once"):
             raise DefinitionError(f"effects of {self.name} is 'at_least_once' or 'at_most_once', not {effects!r}")
         self.effects = effects
