@@ -153,7 +153,7 @@ def _replay(view: ExecutionView, definition: Workflow[..., Any], segments: list[
     session.load(segments)
     if not session.journal.length:
         session.start(definition.digest, view.state, None, view.idempotency_key, view.version)
-    info = Info(str(promise), view.name, view.version, view.idempotency_key, view.attempt)
+    info = Info(str(promise), view.name, view.version, view.idempotency_key)
     session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
     try:
         session.drive()

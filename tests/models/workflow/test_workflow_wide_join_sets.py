@@ -62,7 +62,7 @@ def one_by_one(width: int) -> list[str]:
     """The segments of a run of so many calls, each of which ends alone; the session without a store."""
     body = taking(App("wide"))
     session = Session(ROOT)
-    session.body = body(Context(session, Info(ROOT, "wide", 1, None, 0), 1_000_000), width)
+    session.body = body(Context(session, Info(ROOT, "wide", 1, None), 1_000_000), width)
     session.stamp = stamp_at(1_800_000_000_000_000)
     session.start("digest", "1", None, None, 1)
     session.drive()

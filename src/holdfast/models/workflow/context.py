@@ -38,13 +38,12 @@ log = logging.getLogger("holdfast.workflow")
 
 
 class Info(msgspec.Struct, frozen=True, gc=False):
-    """Who is running."""
+    """Who is running: the same in every replay, as all that a body gets."""
 
     id: str
     name: str
     version: int
     key: str | None
-    attempt: int
 
 
 class Context:

@@ -107,7 +107,7 @@ class Run(Lane):
         arguments = definition.signature.decode(claim.state)
         session = Session(self._id)
         session.outside = self._runner.outside
-        info = Info(self._id, claim.name, claim.version, claim.idempotency_key, claim.attempt)
+        info = Info(self._id, claim.name, claim.version, claim.idempotency_key)
         session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
         if claim.step == FORKED:
             session.is_fork = True
