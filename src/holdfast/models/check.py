@@ -154,7 +154,8 @@ def _replay(view: ExecutionView, definition: Workflow[..., Any], segments: list[
     if not session.journal.length:
         session.start(definition.digest, view.state, None, view.idempotency_key, view.version)
     info = Info(str(promise), view.name, view.version, view.idempotency_key)
-    session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
+    context = Context(session, info, definition.signature, definition.payload_limit)
+    session.body = definition.call(context, *arguments)
     try:
         session.drive()
         if isinstance(session.failure, ForeignAwaitError):

@@ -24,6 +24,7 @@ from holdfast.core.journal.stamp import stamp_at
 from holdfast.models.workflow import members
 from holdfast.models.workflow.context import Info
 from holdfast.models.workflow.session import Session
+from holdfast.models.workflow.signature import Signature
 from tests.models.workflow.kit import Gate, HandWorker, Rig
 
 ROOT = "ab" * 32
@@ -62,7 +63,8 @@ def one_by_one(width: int) -> list[str]:
     """The segments of a run of so many calls, each of which ends alone; the session without a store."""
     body = taking(App("wide"))
     session = Session(ROOT)
-    session.body = body(Context(session, Info(ROOT, "wide", 1, None), 1_000_000), width)
+    context = Context(session, Info(ROOT, "wide", 1, None), Signature(body, "wide", skip=1), 1_000_000)
+    session.body = body(context, width)
     session.stamp = stamp_at(1_800_000_000_000_000)
     session.start("digest", "1", None, None, 1)
     session.drive()

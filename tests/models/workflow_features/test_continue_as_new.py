@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from holdfast import Context, Status, Unique
-from holdfast.core.errors import UniqueConflictError
+from holdfast.core.errors import ExecutionFailedError, HoldfastError, UniqueConflictError
 from holdfast.core.identity import PromiseId
 from holdfast.store.values import ExecutionFilter, ExecutionView
 from holdfast.views.finding import newest
@@ -29,6 +30,33 @@ async def test_the_result_is_that_of_the_last_run(rig: Rig) -> None:
     assert first.successor == views[0].promise  # the first names the newest, the others the next
     assert {view.idempotency_key for view in views} == {"k"}
     assert await rig.app.handle(count.name, key="k").newest() == PromiseId.from_bytes(views[0].promise)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [(("many",), "int"), ((), "cannot be called like this"), ((1, 2), "cannot be called like this")]
+)
+async def test_input_that_does_not_fit_is_an_error_of_the_line_that_gives_it(
+    rig: Rig, given: tuple[Any, ...], told: str
+) -> None:
+    """So the body may catch it, and a failed run shows which line it was."""
+
+    @rig.app.workflow
+    async def count(ctx: Context, is_caught: bool, number: int) -> str:
+        try:
+            ctx.continue_as_new(False, *given)
+        except HoldfastError as error:
+            if not is_caught:
+                raise
+            return str(error)
+
+    assert told in await rig.result(await count.start(True, 0))
+    handle = await count.start(False, 0)
+    with pytest.raises(ExecutionFailedError, match=told):
+        await rig.result(handle)
+    error = await handle.error()
+    assert error is not None
+    assert error.traceback is not None
+    assert any("in count" in frame for frame in error.traceback)
 
 
 async def test_the_newest_of_many_runs_is_found_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

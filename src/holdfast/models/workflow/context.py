@@ -27,6 +27,7 @@ from holdfast.models.workflow.join_set import JoinSet
 from holdfast.models.workflow.operation import OwnedOperation
 from holdfast.models.workflow.promise import CallPromise, Combination, Completed, Promise, SignalPromise, TimerPromise
 from holdfast.models.workflow.session import Session
+from holdfast.models.workflow.signature import Signature
 from holdfast.models.workflow.transaction import Transaction
 
 P = ParamSpec("P")
@@ -49,8 +50,9 @@ class Info(msgspec.Struct, frozen=True, gc=False):
 class Context:
     """Every method is durable: what it gives is in the journal, and every replay gives it again."""
 
-    def __init__(self, session: Session, info: Info, payload_limit: int) -> None:
+    def __init__(self, session: Session, info: Info, signature: Signature, payload_limit: int) -> None:
         self._session = session
+        self._signature = signature  # of its own body
         self._limit = payload_limit
         self.info = info
 
@@ -185,9 +187,10 @@ class Context:
     def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
         """End this run and go on as a new one with this input and an empty journal.
 
-        Signals that were not read, the key, attributes, what was published and everyone who waits go along.
+        Signals that were not read, the key, attributes, what was published and everyone who waits go along. What does
+        not fit the workflow's own parameters is an error here.
         """
-        raise ContinueAsNew(args, kwargs)
+        raise ContinueAsNew(self._signature.encode(args, kwargs, self._limit))
 
     def publish(self, name: str, value: object) -> None:
         """Let the outside read a named value with `handle.published()`, or wait for it with `handle.wait_published()`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from holdfast.models.workflow.session import Session
@@ -20,10 +20,9 @@ class Evicted(BaseException):
 class ContinueAsNew(BaseException):
     """Raised by `ctx.continue_as_new`: the run ends here and goes on as a new one with this input."""
 
-    def __init__(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__("continue as new")
-        self.arguments = arguments
-        self.keywords = keywords
+        self.text = text  # the input as canonical JSON
 
 
 class Diverged(BaseException):

@@ -108,7 +108,8 @@ class Run(Lane):
         session = Session(self._id)
         session.outside = self._runner.outside
         info = Info(self._id, claim.name, claim.version, claim.idempotency_key)
-        session.body = definition.call(Context(session, info, definition.payload_limit), *arguments)
+        context = Context(session, info, definition.signature, definition.payload_limit)
+        session.body = definition.call(context, *arguments)
         if claim.step == FORKED:
             session.is_fork = True
         if claim.published:
@@ -256,11 +257,6 @@ class Run(Lane):
     def _continue(self, again: ContinueAsNew) -> tuple[Status, str | None, str | None]:
         """End this journal and begin another, in one commit; whoever waits for the result follows."""
         definition, claim = self._definition, self._claim
-        try:
-            text = definition.signature.encode(again.arguments, again.keywords, definition.payload_limit)
-        except HoldfastError as error:
-            self._session.failure = error
-            return self._conclude()
         session = self._session
         promise = self._promise.successor("continued")
         options = Options(
@@ -269,7 +265,7 @@ class Run(Lane):
             partition_key=claim.partition_key,
             attributes=session.attributes or None,
         )
-        row = definition.row(promise, text, options, claim.idempotency_key)
+        row = definition.row(promise, again.text, options, claim.idempotency_key)
         session.conclude(msgspec.json.encode({"continued_as": str(promise)}).decode(), None)
         # Signals that this run took in and did not read are read by the next one, before those still in the inbox.
         unread = [
