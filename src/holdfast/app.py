@@ -76,7 +76,7 @@ class App(Declarations):
         payload_limit: int = DEFAULT_MAX_BYTES,
         release: str | None = None,
     ) -> None:
-        self.name = check_name(name)
+        self.name = check_name(name, "an app")
         if release is not None and not isinstance(release, str):
             raise InvalidArgumentError(f"release is a text, such as a commit's hash, not {release!r:.100}")
         if isinstance(payload_limit, bool) or not isinstance(payload_limit, int) or payload_limit < 1:

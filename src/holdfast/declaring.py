@@ -290,7 +290,7 @@ class Declarations:
 
         def declare(definition: L) -> L:
             target = definition_name(definition)
-            chosen = check_name(name or target)
+            chosen = check_name(target if name is None else name, "a schedule")
             if chosen in self._scheduled:
                 raise ConfigurationError(f"the schedule {chosen!r} is declared twice; give one of them another name")
             spec = make_spec(cron, target, **settings)

@@ -45,11 +45,11 @@ _ABOVE_ALL_IDS = b"\xff" * 64
 _assign = object.__setattr__
 
 
-def check_name(name: str) -> str:
-    """`name` itself, if a definition may be called so."""
+def check_name(name: str, what: str = "a definition") -> str:
+    """`name` itself, if a definition may be called so, or `what` else."""
     if not isinstance(name, str) or len(name) > NAME_MAX_CHARS or not _NAME.fullmatch(name):
         raise InvalidArgumentError(
-            f"{name!r} is no name for a definition: use 1 to {NAME_MAX_CHARS} of the characters "
+            f"{name!r} is no name for {what}: use 1 to {NAME_MAX_CHARS} of the characters "
             "A-Z a-z 0-9 _ . : - and begin with a letter or an underscore"
         )
     return name

@@ -105,6 +105,8 @@ class Options:
         if not isinstance(self.attributes, Mapping):
             raise InvalidArgumentError(f"attributes are a mapping of names to values, not {self.attributes!r:.100}")
         for name, value in self.attributes.items():
+            if name == "":
+                raise InvalidArgumentError("an attribute has no name: give it one of 1 character or more")
             if not is_text(name) or not is_searchable(value):
                 raise InvalidArgumentError(
                     f"the attribute {name!r:.100} is {shown(value)}; use text, booleans, or finite numbers of 64 bits"

@@ -148,12 +148,13 @@ class Schedules:
         `queue`, `overlap`, `catch_up`, `window`. What the code at hand cannot read is refused. The next tick is the
         first after now; one whose time has not changed keeps its next tick.
         """
+        check_name(name, "a schedule")
         spec = make_spec(cron, definition_name(definition), **settings)
         if isinstance(definition, str):
             await self._check_named(spec)
         else:
             check_args(definition, spec)
-        await self.put(check_name(name), spec)
+        await self.put(name, spec)
 
     async def _check_named(self, spec: ScheduleSpec) -> None:
         """By all that is known of what it starts; a worker may bring the rest later."""

@@ -58,7 +58,7 @@ def test_an_unknown_store_is_refused_where_it_is_written(
 
 @pytest.mark.parametrize("name", ["", "no spaces", "x" * 201, 3])
 def test_an_app_needs_a_name(name: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="is no name for a definition"):
+    with pytest.raises(InvalidArgumentError, match="is no name for an app"):
         App(name)
 
 

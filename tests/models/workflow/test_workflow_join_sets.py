@@ -331,6 +331,7 @@ async def test_an_empty_join_set_gives_nothing_and_is_left_at_once(rig: Rig) -> 
     seen, message = await rig.result(await work.start())
     assert seen == []
     assert "JS-6" in message
+    assert "while len(jobs) is not 0" in message
 
 
 async def test_what_a_join_set_refuses(rig: Rig) -> None:
@@ -376,6 +377,8 @@ async def test_what_a_join_set_refuses(rig: Rig) -> None:
         (False, False),
         (False, True),
     ]
+    remedies = ["await the call itself"] * 2 + ["without `await`"] * 3 + ["open another ctx.join_set()"]
+    assert [remedy in line for remedy, line in zip(remedies, refused, strict=True)] == [True] * 6
 
 
 async def test_a_call_begun_before_and_even_ended_may_be_submitted(rig: Rig) -> None:
@@ -456,8 +459,13 @@ async def test_what_a_combination_refuses(rig: Rig, how: str) -> None:
             return str(error)
         return "no error"
 
-    words = {"nothing": "needs something", "twice": "same promise twice", "plain": "takes promises"}
-    assert words[how] in await rig.result(await work.start(how))
+    words = {
+        "nothing": ("needs something", "give it promises"),
+        "twice": ("same promise twice", "give each once"),
+        "plain": ("takes promises", "not awaited"),
+    }
+    told = await rig.result(await work.start(how))
+    assert all(part in told for part in words[how])
 
 
 @COLD

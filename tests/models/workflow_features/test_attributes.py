@@ -225,3 +225,17 @@ async def test_a_fork_of_a_run_that_was_started_without_attributes_has_none_at_f
     fork = await handle.fork(1)
     await rig.run()
     assert await attributes(fork) == {}
+
+
+async def test_an_attribute_has_a_name(rig: Rig) -> None:
+    @rig.app.workflow
+    async def work(ctx: Context) -> str:
+        try:
+            ctx.set_attributes(**{"": 1})
+        except InvalidArgumentError as error:
+            return str(error)
+        return "no error"
+
+    assert "give it one" in await rig.result(await work.start())
+    with pytest.raises(InvalidArgumentError, match="an attribute has no name: give it one"):
+        await work.options(attributes={"": 1}).start()

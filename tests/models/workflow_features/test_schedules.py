@@ -361,3 +361,14 @@ async def test_a_trigger_is_refused_where_the_code_at_hand_cannot_read_what_it_s
 def test_what_makes_no_schedule_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         make_spec(**({"cron": "* * * * *", "definition": "report"} | settings))
+
+
+async def test_a_schedule_has_a_name(rig: Rig) -> None:
+    for bad in ("", "every day"):
+        with pytest.raises(InvalidArgumentError, match="is no name for a schedule: use 1 to"):
+            await rig.app.schedules.create(bad, "* * * * *", "report")
+
+        async def report(ctx: Context) -> None: ...
+
+        with pytest.raises(InvalidArgumentError, match="is no name for a schedule: use 1 to"):
+            rig.app.schedule("* * * * *", name=bad)(rig.app.workflow(name=f"report{len(bad)}")(report))

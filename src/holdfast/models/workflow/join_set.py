@@ -47,15 +47,24 @@ class JoinSet(Generic[T]):
         """Begin a call as a member; or take one that was begun before."""
         self._session.must_be_current()
         if self._is_closed:
-            raise CallNotAllowedError("a result was taken from this join set; submit everything before that (JS-2)")
+            raise CallNotAllowedError(
+                "a result was taken from this join set, so it takes no more calls (JS-2): submit all of them before "
+                "the first next(), or open another ctx.join_set() for what comes later"
+            )
         promise = call if isinstance(call, CallPromise) or not is_callee(call) else call(*args, **kwargs)
         if not isinstance(promise, CallPromise):
-            raise InvalidArgumentError(f"a join set takes tasks, workflows and calls of them, not {call!r:.100}")
+            raise InvalidArgumentError(
+                f"a join set takes tasks, workflows and calls of them, not {call!r:.100}: write submit(task, "
+                "argument), without `await`; what is no call, as a sleep, goes beside it with next(timeout=...)"
+            )
         if promise._session is not self._session:  # its number means another call here
             raise forbid_elsewhere("this promise")
         owner = self._session.submitted.get(promise.local_id)
         if owner is not None:
-            raise CallNotAllowedError(f"{promise.name} was submitted to a join set before; a call has one owner (JS-7)")
+            raise CallNotAllowedError(
+                f"{promise.name} was submitted to a join set before, and a call has one owner (JS-7): take its result "
+                "from that one, or await the call itself; to run it once more, submit another call of it"
+            )
         self._session.submit(self._members, promise.local_id, promise)
         self._unwatched.append(promise.local_id)
         return promise
@@ -134,7 +143,10 @@ class _Next(Generic[T]):
         session, members = join_set._session, join_set._members
         session.must_be_current()
         if not members.left:
-            raise CallNotAllowedError("this join set has no result left to take (JS-6)")
+            raise CallNotAllowedError(
+                "this join set has no result left to take (JS-6): call next() once for each call that was submitted, "
+                "while len(jobs) is not 0, or take them with `async for`"
+            )
         if join_set._unwatched:
             session.note_watched(join_set._unwatched)
             join_set._unwatched = []

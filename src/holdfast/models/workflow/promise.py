@@ -214,10 +214,16 @@ class Combination(Generic[T]):
 
     def __init__(self, session: Session, kind: AwaitKind, members: tuple[Any, ...]) -> None:
         if not members:
-            raise InvalidArgumentError(f"ctx.{kind.lower()}() needs something to wait for")
+            raise InvalidArgumentError(
+                f"ctx.{kind.lower()}() needs something to wait for: give it promises; a list of them that may be empty "
+                "is asked for that before"
+            )
         for member in members:
             if not isinstance(member, Promise | SignalPromise):
-                raise InvalidArgumentError(f"ctx.{kind.lower()}() takes promises and signals, not {member!r:.100}")
+                raise InvalidArgumentError(
+                    f"ctx.{kind.lower()}() takes promises and signals, not {member!r:.100}: give it what calling a "
+                    "task, ctx.invoke(), ctx.sleep() or ctx.signal() gives, not awaited; a list as *promises"
+                )
             if member._session is not session:  # its number means another operation here
                 raise forbid_elsewhere("this promise")
             if isinstance(member, SignalPromise) and member._timeout_seconds is not None:
@@ -225,7 +231,9 @@ class Combination(Generic[T]):
                     f"the signal {member.name!r} has a timeout of its own; put ctx.sleep(...) beside it in ctx.any()"
                 )
         if len({id(member) for member in members}) != len(members):
-            raise InvalidArgumentError(f"ctx.{kind.lower()}() got the same promise twice")
+            raise InvalidArgumentError(
+                f"ctx.{kind.lower()}() got the same promise twice: give each once; to run a task twice, call it twice"
+            )
         self._session = session
         self._kind: AwaitKind = kind
         self._members = members
