@@ -283,7 +283,7 @@ class App(Declarations):
         tried = (*functions.workflows, *functions.tasks, *machines.by_handler, *flows.messages)
         return Worker(
             store,
-            self.runners(),
+            self.runners(chosen),
             chosen,
             lifespans=tuple(self._lifespans),
             on_ended=results.ended,
@@ -296,11 +296,12 @@ class App(Declarations):
             release=release,
         )
 
-    def runners(self) -> list[Runner]:
+    def runners(self, settings: WorkerSettings | None = None) -> list[Runner]:
         """One a kind, over everything declared so far."""
+        chosen = settings or WorkerSettings()
         runners: list[Runner] = [
             MachineRunner(self._machines, self._connection.payload_limit),
-            WorkflowRunner(self._functions),
+            WorkflowRunner(self._functions, warm_most=chosen.warm_most, warm_bytes=chosen.warm_bytes),
             TaskRunner(self._functions),
             RunRunner(self._batches),
             ChunkRunner(self._batches),

@@ -20,6 +20,15 @@ def test_counts_are_whole_numbers_from_one(name: str, value: Any) -> None:
         WorkerSettings(**{name: value})
 
 
+@pytest.mark.parametrize("value", [-1, 1.5, True, False, "many", None])
+@pytest.mark.parametrize("name", ["warm_most", "warm_bytes"])
+def test_what_stays_in_memory_may_be_nothing_but_not_less(name: str, value: Any) -> None:
+    nothing: Any = {name: 0}
+    assert getattr(WorkerSettings(**nothing), name) == 0
+    with pytest.raises(InvalidArgumentError, match=f"{name} must be a whole number, 0 for none"):
+        WorkerSettings(**{name: value})
+
+
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), "soon", None])
 @pytest.mark.parametrize("name", ["lease_seconds", "poll_seconds", "keep_seconds", "retention_every_seconds"])
 def test_times_are_above_zero(name: str, value: Any) -> None:

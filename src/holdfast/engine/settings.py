@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, TypedDict
+from typing import Final, Self, TypedDict
 
 from holdfast.core.errors import InvalidArgumentError
 from holdfast.store.values import Retention
+
+WARM_MOST: Final = 10_000
+WARM_BYTES: Final = 256 * 1024 * 1024
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -21,6 +24,8 @@ class WorkerOptions(TypedDict, total=False):
     keep_steps: int
     keep_seconds: float
     flush_most: int
+    warm_most: int
+    warm_bytes: int
     retention: Sequence[Retention]
     retention_every_seconds: float
     retention_batch: int
@@ -40,6 +45,9 @@ class WorkerSettings:
     keep_steps: int = 100  # a lease is kept over so many steps and seconds while others wait
     keep_seconds: float = 1.0
     flush_most: int = 500  # commits in one flush
+    # What runners may keep of executions that wait: of so many, and of so many bytes in the ledger. 0: nothing.
+    warm_most: int = WARM_MOST
+    warm_bytes: int = WARM_BYTES
     retention: Sequence[Retention] = field(default=())
     retention_every_seconds: float = 60.0
     retention_batch: int = 1_000
@@ -48,6 +56,10 @@ class WorkerSettings:
         for name in ("concurrency", "threads", "max_crashes", "keep_steps", "flush_most", "retention_batch"):
             if not _is_count(getattr(self, name)):
                 raise InvalidArgumentError(f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}")
+        for name in ("warm_most", "warm_bytes"):
+            value = getattr(self, name)
+            if not _is_count(value) and (value != 0 or isinstance(value, bool)):
+                raise InvalidArgumentError(f"{name} must be a whole number, 0 for none, not {value!r}")
         for name in ("lease_seconds", "poll_seconds", "keep_seconds", "retention_every_seconds"):
             value = getattr(self, name)
             if not _is_number(value) or not value > 0:

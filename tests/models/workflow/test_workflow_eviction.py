@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Context, Evicted, RetryPolicy, Status
+from holdfast.engine.settings import WorkerOptions
 from holdfast.models.workflow.runner import WorkflowRunner
 from holdfast.models.workflow.session import Session
 from holdfast.models.workflow.warm import WarmSessions
@@ -55,6 +56,25 @@ async def test_eviction_runs_finally_but_records_and_starts_nothing(rig: Rig) ->
     await handle.signal("go", 1)
     assert await rig.result(handle) == "done"
     assert seen[2:] == ["finally", "first", "second"]
+
+
+@pytest.mark.parametrize(("setting", "begun"), [({}, 1), ({"warm_most": 0}, 2), ({"warm_bytes": 0}, 2)])
+async def test_what_a_worker_keeps_in_memory_is_a_setting(rig: Rig, setting: WorkerOptions, begun: int) -> None:
+    begins: list[int] = []
+
+    @rig.app.workflow
+    async def work(ctx: Context) -> int:
+        begins.append(1)
+        return await ctx.signal("go", int)
+
+    async with rig.app.worker(**setting):
+        handle = await work.start()
+        async with asyncio.timeout(20):
+            while await rig.status(handle) is not Status.AWAITING_PROMISE:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        await handle.signal("go", 3)
+        assert await handle.result(timeout=20) == 3
+    assert len(begins) == begun
 
 
 async def test_a_run_that_is_picked_again_before_it_hears_of_its_park_stays_in_memory(rig: Rig) -> None:

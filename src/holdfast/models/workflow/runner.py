@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.engine.lifespan import Resources
 from holdfast.engine.runner import Engine
+from holdfast.engine.settings import WARM_BYTES, WARM_MOST
 from holdfast.models.workflow.definition import KIND, FunctionRegistry
 from holdfast.models.workflow.hidden_loop import Outside, look_outside
 from holdfast.models.workflow.inline_calls import InlineCalls
@@ -17,8 +18,6 @@ from holdfast.models.workflow.run_ledger import RunLedger
 from holdfast.models.workflow.warm import WarmSessions
 from holdfast.store.values import ExecutionClaim
 
-WARM_MOST = 10_000
-WARM_MOST_BYTES = 256 * 1024 * 1024
 BEAT_COMMIT_SECONDS = 1.0
 
 
@@ -27,9 +26,7 @@ class WorkflowRunner:
 
     kind = KIND
 
-    def __init__(
-        self, registry: FunctionRegistry, *, warm_most: int = WARM_MOST, warm_bytes: int = WARM_MOST_BYTES
-    ) -> None:
+    def __init__(self, registry: FunctionRegistry, *, warm_most: int = WARM_MOST, warm_bytes: int = WARM_BYTES) -> None:
         self._registry = registry
         self.warm = WarmSessions(warm_most, warm_bytes)
         self.leaving: dict[bytes, RunLedger] = {}  # by promise: whose park, or the like, is not answered yet
