@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import Handle, PromiseId, Status
+from holdfast import Handle, PromiseId, Status, Workflow
 from holdfast.core import crashpoints
 from holdfast.core.journal import decode_segment, validate_segments
 from holdfast.core.journal.events import Event, ExecutionCompleted, InvokeCompleted, Ok, SignalDelivered
@@ -28,10 +28,11 @@ from holdfast.testing.audit import all_views, audit
 from holdfast.testing.crash import CrashPoints, _dying_quietly
 from holdfast.testing.faults import Borrowed
 from holdfast.testing.stores import Stores
-from tests.models.workflow.generated import NAMES, QUEUES, declare, draw_program
+from tests.models.workflow.generated import NAMES, QUEUES, Program, declare, draw_program
 from tests.models.workflow.kit import HandWorker, Rig
 
-SEEDS = {"sqlite": 200, "postgres": 50}
+SEEDS = {"sqlite": 2000, "postgres": 200}
+SHARES = 4  # of the seeds, so that several processes of a test run have some
 STEPS = 25
 ROUNDS = 80
 POINTS = ("flush.before", "flush.after", "pick.after", "timers.after")
@@ -42,18 +43,19 @@ class Life:
     """One seed: what happens, and what must hold of what is left."""
 
     rig: Rig
+    generated: Workflow[[Program], list[Any]]
+    ran: Counter[str]
+    seed: int
     rng: random.Random
-    ran: Counter[str] = field(default_factory=Counter)
     deaths: int = 0
     sent: dict[bytes, list[tuple[str, int]]] = field(default_factory=dict)
     story: list[str] = field(default_factory=list)
 
     async def live(self, steps: int) -> None:
-        generated = declare(self.rig.app, self.ran)
         handles: list[Handle[Any]] = []
         for number in range(1 + self.rng.randrange(3)):
             program = draw_program(self.rng.randrange)
-            handles.append(await generated.options(key=f"run-{number}").start(program))
+            handles.append(await self.generated.options(key=f"{self.seed}-{number}").start(program))
         for _ in range(2):
             await self.hire()
         for _ in range(steps):
@@ -136,10 +138,12 @@ class Life:
 
     async def rename(self, worker: HandWorker) -> None:
         """Let it find out that its lease is lost, and wait for its new name."""
-        name = worker.id
-        if not await worker.beat_once():
-            while worker.id == name:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        name, changed = worker.id, asyncio.Event()
+        told, worker._identity._on_changed = worker._identity._on_changed, changed.set
+        if not await worker.beat_once() and worker.id == name:
+            await changed.wait()
+        worker._identity._on_changed = told
+        told()
 
     async def settle(self, worker: HandWorker) -> None:
         await worker._identity.settle()
@@ -199,30 +203,50 @@ class Life:
         assert delivered == sent[: len(delivered)]
 
 
-async def play(stores: Stores, seed: int) -> dict[str, list[str]]:
-    await stores.reset()
-    rig = Rig(stores, store=cast(Store, Borrowed(stores.store)))
-    life = Life(rig, random.Random(seed))
-    try:
-        with pytest.MonkeyPatch.context() as patched:
-            if seed % 2:  # every wait for a join set names the set, as those of wide ones do
-                patched.setattr(members, "NAMED_MOST", 0)
-            await life.live(STEPS)
-        return await life.check()
-    except BaseException as error:
-        error.add_note(f"seed {seed}: " + ", ".join(life.story))
-        raise
-    finally:
-        crashpoints.set_hook(None)
-        await rig.close()
+class Lives:
+    """One after the other on one ledger, which is emptied in between; what they run is declared once for them all."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
+        self.rig = Rig(stores, store=cast(Store, Borrowed(stores.store)))
+        self.ran: Counter[str] = Counter()
+        self.generated = declare(self.rig.app, self.ran)
+
+    async def play(self, seed: int) -> dict[str, list[str]]:
+        await self.stores.reset()
+        self.ran.clear()
+        life = Life(self.rig, self.generated, self.ran, seed, random.Random(seed))
+        try:
+            with pytest.MonkeyPatch.context() as patched:
+                if seed % 2:  # every wait for a join set names the set, as those of wide ones do
+                    patched.setattr(members, "NAMED_MOST", 0)
+                await life.live(STEPS)
+            return await life.check()
+        except BaseException as error:
+            error.add_note(f"seed {seed}: " + ", ".join(life.story))
+            raise
+        finally:
+            crashpoints.set_hook(None)
+            while self.rig.workers:
+                await self.rig.workers.pop().stop(0)
+
+    async def __aenter__(self) -> Lives:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.rig.close()
 
 
-async def test_no_life_of_a_workflow_breaks_it(stores: Stores) -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+async def test_no_life_of_a_workflow_breaks_it(stores: Stores, share: int) -> None:
     given = os.environ.get("SEED")
-    for seed in [int(given)] if given else range(SEEDS[stores.backend]):
-        await play(stores, seed)
+    count = SEEDS[stores.backend] // SHARES
+    async with Lives(stores) as lives:
+        for seed in [int(given)] if given else range(share * count, (share + 1) * count):
+            await lives.play(seed)
 
 
 async def test_a_seed_decides_everything(stores: Stores) -> None:
-    for seed in range(10):
-        assert await play(stores, seed) == await play(stores, seed)
+    async with Lives(stores) as lives:
+        for seed in range(10):
+            assert await lives.play(seed) == await lives.play(seed)
