@@ -6,19 +6,28 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
-from holdfast import App, PromiseId, Status
+from holdfast import App, PromiseId, Status, Workflow
 from holdfast.core.journal import decode_segment, validate_segments
-from holdfast.core.journal.events import InvokeCompleted
+from holdfast.core.journal.events import InvokeCompleted, InvokeScheduled
 from holdfast.engine.settings import WorkerSettings
 from holdfast.testing.audit import all_views
 from holdfast.testing.crash import Simulation, crash_everywhere
 from holdfast.testing.stores import Stores
 from tests.models.workflow.generated import QUEUES, Op, Program, declare
+from tests.models.workflow_features.account import Account
 
-app = App("crash", store="unused.db")
 ran: Counter[str] = Counter()
-generated = declare(app, ran)
+paying: list[str] = ["select 1"]  # what transactions do
+
+
+def declared(backend: str) -> tuple[App, Workflow[[Program], list[Any]]]:
+    app = App("crash", store="unused.db")
+    return app, declare(app, ran, backend=backend, statement=lambda: paying[0])
+
+
+APPS = {backend: declared(backend) for backend in ("sqlite", "postgres")}
 
 # Nothing in it depends on how much time a crash takes: only `red` is ever sent, and no wait races with another.
 EVERYTHING = Program(
@@ -33,6 +42,10 @@ EVERYTHING = Program(
         Op("fail", 2),
         Op("patched", 1),
         Op("publish", 3),
+        Op("attribute", 4),
+        Op("once", 1),
+        Op("transact", 1),
+        Op("transact", 2),
         Op("signal", 0),
         Op("deadline", 1),
         Op("sleep", 2),
@@ -40,6 +53,7 @@ EVERYTHING = Program(
         Op("remote", 3),
         Op("remote_flaky", 1),
         Op("child", 0, [Op("inline", 2), Op("sleep", 1), Op("signal", 0), Op("child", 0, [Op("remote", 1)])]),
+        Op("child", 0, [Op("inline", 3), Op("attribute", 5), Op("again", 0, [Op("inline", 3), Op("transact", 3)])]),
         Op("all", 0, [Op("inline", 1), Op("remote", 2), Op("sleep", 1), Op("signal", 0)]),
         Op("any", 0, [Op("inline", 3)]),
         Op("behind", 0, [Op("flaky", 1), Op("inline", 1), Op("remote", 1)]),
@@ -54,6 +68,7 @@ CANCELLED = Program(
     [
         *(Op("inline", 2), Op("remote", 2), Op("sleep", 2), Op("flaky", 1), Op("now"), Op("patched", 2)),
         *(Op("signal", 0), Op("deadline", 1), Op("all", 0, [Op("signal", 0), Op("sleep", 1)]), Op("uuid")),
+        *(Op("transact", 1), Op("once", 2)),
     ],
 )
 ROUNDS = 8
@@ -72,15 +87,20 @@ async def check(sim: Simulation) -> None:
         for event in (event for segment in segments for event in segment.events):
             if isinstance(event, InvokeCompleted):
                 assert ran[text + event.promise_id] <= event.attempt + len(sim.points.deaths)
+            if isinstance(event, InvokeScheduled) and event.function_name == "once":
+                assert ran[text + event.promise_id] <= 1
 
 
 async def everything(sim: Simulation) -> None:
     ran.clear()
+    generated = APPS[sim.stores.backend][1]
+    account = await Account(sim.stores).make()
+    paying[0] = f"insert into {account.table} (amount) values (1)"
     handle = await sim.call(lambda: generated.options(key="everything").start(EVERYTHING))
     await sim.work()
     for round_number in range(ROUNDS):
         for promise in await live(sim):
-            await sim.call(partial(app.handle(promise).signal, "red", 7, dedup_key=f"{round_number}"))
+            await sim.call(partial(sim.app.handle(promise).signal, "red", 7, dedup_key=f"{round_number}"))
         await sim.advance(5)
         await sim.work()
         if (await handle.describe()).status.is_terminal:
@@ -89,17 +109,20 @@ async def everything(sim: Simulation) -> None:
         await sim.advance(5)
         await sim.work()
     await check(sim)
+    assert await account.amounts() == [1, 1, 1], "each transaction took effect once"
 
 
 async def cancelled(sim: Simulation) -> None:
     ran.clear()
+    generated = APPS[sim.stores.backend][1]
+    paying[0] = "select 1"
     handle = await sim.call(lambda: generated.options(key="cancelled").start(CANCELLED))
     await sim.work()
     await sim.call(lambda: handle.cancel())
     for round_number in range(ROUNDS):
         await sim.work()
         for promise in await live(sim):
-            await sim.call(partial(app.handle(promise).signal, "red", 7, dedup_key=f"{round_number}"))
+            await sim.call(partial(sim.app.handle(promise).signal, "red", 7, dedup_key=f"{round_number}"))
         await sim.advance(5)
     await check(sim)
 
@@ -120,6 +143,10 @@ RESULT = [
     3000,
     1001,
     [20, None, 7, [1000]],
+    "at most once",
+    13,
+    26,
+    [30, 39],
     [10, 2000, None, 7],
     30,
 ]
@@ -137,7 +164,12 @@ SETTINGS = WorkerSettings(queues=QUEUES, concurrency=2)
 
 async def test_a_crash_at_any_commit_changes_nothing(stores: Stores) -> None:
     report = await crash_everywhere(
-        app, everything, stores=stores, settings=SETTINGS, points=points_for(stores.backend), ignore=MAY_DIFFER
+        APPS[stores.backend][0],
+        everything,
+        stores=stores,
+        settings=SETTINGS,
+        points=points_for(stores.backend),
+        ignore=MAY_DIFFER,
     )
     ended = report.ledger[str(PromiseId.of("generated", "everything"))]
     assert ended["status"] is Status.DONE
@@ -150,7 +182,12 @@ async def test_a_crash_at_any_commit_changes_nothing(stores: Stores) -> None:
 
 async def test_a_crash_at_any_commit_of_a_cancel_changes_nothing(stores: Stores) -> None:
     report = await crash_everywhere(
-        app, cancelled, stores=stores, settings=SETTINGS, points=points_for(stores.backend), ignore=MAY_DIFFER
+        APPS[stores.backend][0],
+        cancelled,
+        stores=stores,
+        settings=SETTINGS,
+        points=points_for(stores.backend),
+        ignore=MAY_DIFFER,
     )
     ended = report.ledger[str(PromiseId.of("generated", "cancelled"))]
     assert ended["status"] is Status.CANCELLED
@@ -159,7 +196,7 @@ async def test_a_crash_at_any_commit_of_a_cancel_changes_nothing(stores: Stores)
 
 async def test_a_crash_of_the_successor_changes_nothing(stores: Stores) -> None:
     report = await crash_everywhere(
-        app,
+        APPS[stores.backend][0],
         cancelled,
         stores=stores,
         settings=SETTINGS,

@@ -19,7 +19,14 @@ import pytest
 from holdfast import Handle, PromiseId, Status, Workflow
 from holdfast.core import crashpoints
 from holdfast.core.journal import decode_segment, validate_segments
-from holdfast.core.journal.events import Event, ExecutionCompleted, InvokeCompleted, Ok, SignalDelivered
+from holdfast.core.journal.events import (
+    Event,
+    ExecutionCompleted,
+    InvokeCompleted,
+    InvokeScheduled,
+    Ok,
+    SignalDelivered,
+)
 from holdfast.core.journal.local_ids import whole
 from holdfast.models.workflow import members
 from holdfast.store.base import Store
@@ -189,6 +196,8 @@ class Life:
         for event in events:
             if isinstance(event, ExecutionCompleted):
                 assert json.loads(bytes(event.result)) == json.loads(view.result or "null")
+            if isinstance(event, InvokeScheduled) and event.function_name == "once":
+                assert self.ran[event.promise_id] <= 1
             if isinstance(event, InvokeCompleted):
                 assert self.ran[event.promise_id] <= event.attempt + self.deaths
                 child = rows.get(event.promise_id)
@@ -210,7 +219,7 @@ class Lives:
         self.stores = stores
         self.rig = Rig(stores, store=cast(Store, Borrowed(stores.store)))
         self.ran: Counter[str] = Counter()
-        self.generated = declare(self.rig.app, self.ran)
+        self.generated = declare(self.rig.app, self.ran, backend=stores.backend)
 
     async def play(self, seed: int) -> dict[str, list[str]]:
         await self.stores.reset()

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from holdfast import (
     Outcome,
     RetryPolicy,
     TaskFailed,
+    Uncertain,
     Workflow,
     current,
     step,
@@ -34,7 +36,8 @@ NAMES = ("red", "blue")
 CALLS = ("inline", "flaky", "fail", "remote", "remote_flaky", "child", "machine")
 WAITS = (*CALLS, "sleep", "signal")
 # Threads only one at a time: which of two ends first is up to the machine.
-PLAIN = (*WAITS, "pick", "thread", "deadline", "random", "uuid", "now", "patched", "publish")
+ALONE = ("pick", "thread", "deadline", "random", "uuid", "now", "patched", "publish", "attribute", "transact", "once")
+PLAIN = (*WAITS, *ALONE)
 GROUPS = ("all", "any", "join", "quorum", "leave", "drop", "behind", "late", "limited")
 QUEUES = ["default", "remote"]
 
@@ -83,8 +86,10 @@ def _draw_plain(choose: Choose, kinds: tuple[str, ...], depth: int) -> Op:
     return Op("child", 0, draw_program(choose, depth - 1, 2).ops)
 
 
-def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
-    """The workflow that interprets a program."""
+def declare(
+    app: App, ran: Counter[str], *, backend: str, statement: Callable[[], str] = lambda: "select 1"
+) -> Workflow[[Program], list[Any]]:
+    """The workflow that interprets a program. `statement` is what its transactions run."""
 
     def count() -> None:
         ran[current().idempotency_key] += 1
@@ -129,6 +134,25 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
             raise ConnectionError(f"attempt {current().attempt}")
         return number * 1001
 
+    @app.task(name="once", effects="at_most_once")
+    async def once(number: int) -> int:
+        count()
+        if number % 2:
+            await asyncio.sleep(0)
+        return number * 12
+
+    @app.transaction(name="transact")
+    def transact(db: Any, number: int) -> int:
+        count()
+        db.execute(statement())
+        return number * 13
+
+    @app.transaction(name="transact_there")
+    async def transact_there(db: Any, number: int) -> int:
+        count()
+        await db.execute(statement())
+        return number * 13
+
     @app.machine(name="Doubler")
     class Doubler(Machine[int]):
         @step(initial=True)
@@ -153,6 +177,8 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
                 return ctx.invoke(generated, Program(op.ops))
             case "machine":
                 return ctx.invoke(Doubler, op.number)
+            case "transact":
+                return ctx.transaction(transact if backend == "sqlite" else transact_there, op.number)
             case "sleep":
                 return ctx.sleep(op.number)
             case "signal":
@@ -180,6 +206,14 @@ def declare(app: App, ran: Counter[str]) -> Workflow[[Program], list[Any]]:
                 return ctx.patched(f"change-{op.number}")
             case "publish":
                 return ctx.publish("stage", op.number)
+            case "attribute":
+                return ctx.set_attributes(stage=op.number)
+            case "again":
+                ctx.continue_as_new(Program(op.ops))
+            case "once":
+                with contextlib.suppress(Uncertain):  # if its worker died in it
+                    await once(op.number)
+                return "at most once"
             case "all":
                 return await ctx.all(*[begin(ctx, member, begun) for member in op.ops])
             case "any":

@@ -59,7 +59,7 @@ async def play(stores: Stores, program: Program, mode: str, cancel_at: int | Non
     rig = Rig(stores, store=cast(Store, Borrowed(stores.store)))
     ran: Counter[str] = Counter()
     parked: list[list[Any]] = []
-    generated = declare(rig.app, ran)
+    generated = declare(rig.app, ran, backend=stores.backend)
     try:
         workers = [await _worker(rig, mode) for _ in range(2 if mode == "moving" else 1)]
         handle = await generated.options(key="the one").start(program)

@@ -9,14 +9,14 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.testing.stores import PostgresStores, SqliteStores
+from holdfast.testing.stores import PostgresStores, SqliteStores, Stores
 from tests.models.workflow.kit import Rig
 
 
 class Account:
-    def __init__(self, rig: Rig) -> None:
-        self.stores = rig.stores
-        self.table = "account" if isinstance(rig.stores, SqliteStores) else f"{rig.stores.schema}.account"  # type: ignore[attr-defined]
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
+        self.table = "account" if isinstance(stores, SqliteStores) else f"{stores.schema}.account"  # type: ignore[attr-defined]
 
     async def execute(self, statement: str) -> list[Any]:
         if isinstance(self.stores, SqliteStores):

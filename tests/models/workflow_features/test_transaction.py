@@ -40,7 +40,7 @@ def crash_at(point: str) -> Iterator[None]:
 
 
 async def test_its_writes_and_its_result_are_one_commit(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     add = account.adding(rig)
 
     @rig.app.workflow
@@ -62,7 +62,7 @@ async def test_its_writes_and_its_result_are_one_commit(rig: Rig) -> None:
 
 
 async def test_a_failed_one_is_rolled_back_and_retried_by_its_policy(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     failures = iter([ValueError("no"), ValueError("no")])
 
     def fail_twice() -> None:
@@ -89,7 +89,7 @@ async def test_a_failed_one_is_rolled_back_and_retried_by_its_policy(rig: Rig) -
 
 
 async def test_an_error_of_the_database_is_the_calls_own(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     add = account.adding(rig, retry=RetryPolicy(max_attempts=1))
 
     @rig.app.workflow
@@ -111,7 +111,7 @@ async def test_an_error_of_the_database_is_the_calls_own(rig: Rig) -> None:
 @pytest.mark.parametrize("raised", [asyncio.CancelledError, StopIteration, KeyError], ids=lambda cls: str(cls.__name__))
 @pytest.mark.parametrize("is_alone", [False, True], ids=["called", "alone"])
 async def test_whatever_it_raises_is_its_own_failure(rig: Rig, raised: type[BaseException], is_alone: bool) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
 
     def fail() -> None:
         raise raised("no")
@@ -129,7 +129,7 @@ async def test_whatever_it_raises_is_its_own_failure(rig: Rig, raised: type[Base
 
 @pytest.mark.parametrize("point", ["flush.before", "flush.after"])
 async def test_a_crash_around_its_commit_neither_loses_nor_repeats_it(rig: Rig, point: str) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     armed: list[Any] = []
 
     def arm() -> None:
@@ -153,7 +153,7 @@ async def test_a_crash_around_its_commit_neither_loses_nor_repeats_it(rig: Rig, 
 
 
 async def test_the_code_of_a_stale_worker_never_runs(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     ran: list[int] = []
     add = account.adding(rig, lambda: ran.append(1))
     worker = await rig.make_worker()
@@ -167,7 +167,7 @@ async def test_the_code_of_a_stale_worker_never_runs(rig: Rig) -> None:
 
 
 async def test_started_alone_it_is_a_job_that_runs_exactly_once(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     add = account.adding(rig)
     handle = await add.start(9)
     assert await rig.result(handle) == 9
@@ -366,7 +366,7 @@ async def _working_with(rig: Rig, happens: Callable[[], Awaitable[Any]], *, cold
 
 async def test_a_cancel_between_two_is_heard_before_the_second(rig: Rig) -> None:
     """The first has committed its own end, so nothing else is committed between the two. Clean-up may have its own."""
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     add = account.adding(rig)
 
     @rig.app.workflow
@@ -395,7 +395,7 @@ async def test_a_cancel_between_two_is_heard_before_the_second(rig: Rig) -> None
 @pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 async def test_a_pause_between_two_is_heard_before_the_second(rig: Rig, cold: bool) -> None:
     """Which has not begun: its only attempt is left to it."""
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     add = account.adding(rig, retry=RetryPolicy(max_attempts=1))
 
     @rig.app.workflow
@@ -416,7 +416,7 @@ async def test_a_pause_between_two_is_heard_before_the_second(rig: Rig, cold: bo
 
 
 async def test_many_at_once_do_not_stand_in_each_others_way(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     add = account.adding(rig)
 
     @rig.app.workflow

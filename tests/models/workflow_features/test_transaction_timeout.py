@@ -64,7 +64,7 @@ async def kind_of_error(handle: Handle[Any]) -> str:
 async def test_a_statement_that_takes_too_long_is_cut_off_and_rolled_back(
     rig: Rig, writes: bool, swallow: bool, is_alone: bool
 ) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     task = endless(account, rig, writes=writes, swallow=swallow, retry=RetryPolicy(max_attempts=1))
     add = account.adding(rig)
 
@@ -103,7 +103,7 @@ def paying(rig: Rig, call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def test_an_attempt_that_timed_out_is_retried_by_its_policy(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     task = endless(account, rig, writes=True, retry=RetryPolicy(max_attempts=2, initial_delay=1))
 
     pay = paying(rig, task)
@@ -117,7 +117,7 @@ async def test_an_attempt_that_timed_out_is_retried_by_its_policy(rig: Rig) -> N
 
 async def test_code_that_blocks_past_its_deadline_commits_nothing(rig: Rig) -> None:
     """It cannot be cut off: what it wrote is rolled back when it returns."""
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     add = account.adding(rig, lambda: time.sleep(0.1), timeout=0.05, retry=RetryPolicy(max_attempts=1))
 
     pay = paying(rig, lambda: add(3))
@@ -126,7 +126,7 @@ async def test_code_that_blocks_past_its_deadline_commits_nothing(rig: Rig) -> N
 
 
 async def test_an_error_in_time_is_no_timeout(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
 
     def fail() -> None:
         raise TimeoutError("of its own")
@@ -139,14 +139,14 @@ async def test_an_error_in_time_is_no_timeout(rig: Rig) -> None:
 
 
 async def test_one_in_time_commits(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     add = account.adding(rig, timeout=30)
     assert await rig.result(await add.start(3)) == 3
     assert await account.amounts() == [3]
 
 
 async def test_a_timeout_stays_one_when_clean_up_fails_too(rig: Rig) -> None:
-    account = await Account(rig).make()
+    account = await Account(rig.stores).make()
     insert = f"insert into {account.table} (amount) "
 
     def run_now(db: sqlite3.Connection) -> None:
