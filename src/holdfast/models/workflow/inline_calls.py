@@ -292,7 +292,9 @@ class InlineCalls(RunLedger):
     def _current(self, call: OpenCall, attempt: int | None = None) -> Current:
         beat = self._beats.get(call.promise_id) if self._beats else None
         last_beat = None if beat is None else bytes(beat).decode()
-        return Current(self._id, self._id + call.promise_id, attempt or call.attempt, last_beat, call.key, self._on_beat)
+        return Current(
+            self._id, self._id + call.promise_id, attempt or call.attempt, last_beat, call.key, self._on_beat
+        )
 
     def _settle(self, call: OpenCall, outcome: Returned | BaseException) -> None:
         session = self._session
