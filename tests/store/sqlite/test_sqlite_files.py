@@ -255,6 +255,28 @@ async def test_opening_waits_no_longer_than_a_write(path: Path) -> None:
     other.close()
 
 
+def test_who_was_told_that_the_lock_is_free_soon_stays_awake_for_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To be woken from the kernel's queue takes longer than most commits; whoever was not told waits there."""
+    monkeypatch.setattr("holdfast.store.sqlite.lock.SOON_SECONDS", 60.0)
+    queued: list[object] = []
+    monkeypatch.setattr(WriterLock, "_wait", lambda *_: queued.append(_))
+    holder, lock = WriterLock(path, timeout_seconds=10), WriterLock(path, timeout_seconds=10)
+    holder.acquire()
+    lock.acquire()
+    assert len(queued) == 1
+    lock.is_free_soon()
+    lets_go = threading.Timer(0.01, holder.release)
+    lets_go.start()
+    assert lock.acquire() > 0
+    assert len(queued) == 1
+    lets_go.join()
+    lock.release()
+    holder.close()
+    lock.close()
+
+
 async def test_opening_waits_for_who_has_the_file_to_itself(impatient: SqliteStore, path: Path) -> None:
     """As the last process to close it has, while it brings the log into the file."""
     await impatient.close()
@@ -263,7 +285,7 @@ async def test_opening_waits_for_who_has_the_file_to_itself(impatient: SqliteSto
         last.execute("begin exclusive")
         closes = threading.Timer(5 * WAIT_INLINE_SECONDS, last.close)
         closes.start()
-        Writer(path, SystemClock(), lambda _: None, busy_seconds=10).close()
+        Writer(path, SystemClock(), lambda *_: lambda: None, busy_seconds=10).close()
         closes.join()
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.crashpoints import set_hook
 from holdfast.store.base import ARMED_SECONDS
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.writer import KNOCK_CHANGES_MOST
 from holdfast.store.values import Topic
-from holdfast.testing.hand import row
+from holdfast.testing.hand import Hand, done, row
 from holdfast.testing.stores import Stores
 
 
@@ -98,6 +100,44 @@ async def test_a_listener_that_never_reads_holds_nobody_up(stores: Stores, sqlit
         for n in range(50):
             assert [one.created for one in await sqlite.insert([row(str(n))])] == [True]
         assert deaf.recv(16) == b"w"
+
+
+@pytest.mark.parametrize(
+    ("many", "topic", "before"), [(1, "work", b"w"), (1, "ended", b""), (KNOCK_CHANGES_MOST + 1, "work", b"")]
+)
+async def test_who_waits_for_work_in_another_process_wakes_up_while_a_small_commit_is_made(
+    stores: Stores, sqlite: SqliteStore, hand: Hand, many: int, topic: str, before: bytes
+) -> None:
+    """It queues for the lock to look for it; who waits for an end only reads, and would find nothing yet."""
+    claim = await hand.take(row("ends"))
+    told: dict[str, bytes] = {}
+    letters = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with tempfile.TemporaryDirectory() as folder, letters:
+        address = str(Path(folder) / "listens")
+        letters.bind(address)
+        letters.setblocking(False)
+        until = stores.clock.now_us() + 10_000_000
+        other = ("x", topic, address, until)
+        await sqlite._write(None, lambda tx: tx.db.execute("insert into listeners values (?, ?, ?, ?)", other))
+
+        def look(point: str) -> None:
+            try:
+                told[point] = letters.recv(16)
+            except BlockingIOError:
+                told[point] = b""
+
+        set_hook(look)
+        try:
+            if topic == "work":
+                await sqlite.insert([row(str(n)) for n in range(many)])
+            else:
+                await hand.apply(claim, done())
+        finally:
+            set_hook(None)
+        look("told")
+    kind = "insert" if topic == "work" else "flush"
+    assert told[f"{kind}.before"] == before
+    assert told["told"] == (b"" if before else topic[:1].encode())
 
 
 @pytest.mark.parametrize("folder", ["too long", "none"])

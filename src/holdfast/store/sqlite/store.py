@@ -383,5 +383,5 @@ class SqliteStore(Flowing):
     # ------------------------------------------------------------------ being woken
 
     async def open_ear(self, hear: Callable[[Topic], None]) -> SqliteEar:
-        self._opened()
-        return SqliteEar(self._file, hear, lambda work: self._write(None, work), self._clock)
+        knocked = self._opened().is_free_soon
+        return SqliteEar(self._file, hear, lambda work: self._write(None, work), self._clock, knocked)

@@ -55,8 +55,11 @@ class SqliteEar:
         hear: Callable[[Topic], None],
         write: Callable[[Callable[[Tx], None]], Awaitable[None]],
         clock: Clock,
+        knocked: Callable[[], None],
     ) -> None:
+        """`knocked` hears of each letter that tells of work: the commit itself may be still to come (`announce`)."""
         self._file = file
+        self._knocked = knocked
         self._hear = hear
         self._write = write
         self._clock = clock
@@ -145,6 +148,8 @@ class SqliteEar:
             except (BlockingIOError, ValueError):  # there is none, or an empty one
                 return
             if byte in _TOPIC:
+                if _TOPIC[byte] is Topic.WORK:
+                    self._knocked()
                 self._hear_all((_TOPIC[byte],))
 
 
@@ -162,8 +167,12 @@ class Announcer:
         self._file = file
         self._socket = _socket()
 
-    def announce(self, tx: Tx) -> Callable[[], None]:
-        """Read inside the transaction who listens; the answer is called once it is committed."""
+    def announce(self, tx: Tx, may_knock: bool) -> Callable[[], None]:
+        """Read inside the transaction who listens; the answer is called once it is committed.
+
+        Who waits in another process for work queues for the lock to look for it, and finds what is committed by then.
+        So it may be told before: it wakes up while this one waits for the disk. Who hears of anything else only reads.
+        """
         due = ((Topic.WORK, tx.work), (Topic.ENDED, tx.ended), (Topic.PUBLISHED, tx.published))
         topics = tuple(topic for topic, is_due in due if is_due)
         with _ears_guard:
@@ -173,12 +182,19 @@ class Announcer:
         if self._socket is not None:
             for topic in topics:
                 found = tx.db.execute(SQL["listener_addresses"], (topic.value, tx.now)).fetchall()
-                letters += [(_BYTE[topic], address) for ear_id, address in found if ear_id not in known]
-        return lambda: self._send(here, topics, letters)
+                addressed = [(_BYTE[topic], address) for ear_id, address in found if ear_id not in known]
+                if topic is Topic.WORK and may_knock and not tx.stirred:
+                    self._send(addressed)
+                else:
+                    letters += addressed
+        return lambda: self._tell(here, topics, letters)
 
-    def _send(self, here: list[SqliteEar], topics: tuple[Topic, ...], letters: list[tuple[bytes, str]]) -> None:
+    def _tell(self, here: list[SqliteEar], topics: tuple[Topic, ...], letters: list[tuple[bytes, str]]) -> None:
         for ear in here:
             ear.ring(topics)
+        self._send(letters)
+
+    def _send(self, letters: list[tuple[bytes, str]]) -> None:
         for letter, address in letters:
             if self._socket is not None:
                 with contextlib.suppress(OSError):  # gone, or it has not read the last ones yet

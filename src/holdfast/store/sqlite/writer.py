@@ -39,6 +39,7 @@ T = TypeVar("T")
 INLINE_SECONDS: Final = 0.001
 INLINE_ROW_SECONDS: Final = 0.00001
 WAIT_INLINE_SECONDS: Final = 0.02  # for others who write, until the loop's thread leaves it to the writer's
+KNOCK_CHANGES_MOST: Final = 50  # of a commit that others may wait for from before it is made
 _SWITCH_SECONDS: Final = 0.0002
 _SMOOTHING: Final = 0.2
 _STALL_MOST: Final = 10.0  # one slow commit must not banish inline commits for long
@@ -90,7 +91,7 @@ class Writer:
         self,
         path: Path,
         clock: Clock,
-        announce: Callable[[Tx], Callable[[], None] | None],
+        announce: Callable[[Tx, bool], Callable[[], None]],
         busy_seconds: float,
     ) -> None:
         self._path = path
@@ -134,6 +135,10 @@ class Writer:
     def is_quick(self) -> bool:
         """Whether a write may run on the event loop's thread just now."""
         return self._stall < 1.0 and not self._queued and not self._gate.locked()
+
+    def is_free_soon(self) -> None:
+        """Another process is about to commit what this one will look for."""
+        self._lock.is_free_soon()
 
     async def quick(self) -> bool:
         """The same after what was handed to the thread so far: whatever followed into the thread would keep it busy."""
@@ -277,7 +282,9 @@ class Writer:
             changes = db.total_changes
             tx = Tx(db, self._clock.now_us(), lags)
             result = work(tx)
-            wake = self._announce(tx) if tx.work or tx.ended or tx.published else None
+            wake = None
+            if tx.work or tx.ended or tx.published:
+                wake = self._announce(tx, self._lock.queues and db.total_changes - changes <= KNOCK_CHANGES_MOST)
             if point is not None:
                 reach(point + ".before")
             committing = perf_counter()
