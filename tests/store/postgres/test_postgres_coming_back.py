@@ -92,6 +92,20 @@ async def test_who_gives_up_waiting_takes_nothing_along(kept: Connections, is_ba
     assert kept.newest == opened
 
 
+async def test_nothing_is_promised_to_who_was_cancelled_in_the_same_turn(kept: Connections) -> None:
+    """Who is cancelled hears of it a turn later than what it waits for; whoever came later would wait for ever."""
+    first = kept.any("first")
+    connection = await first.__aenter__()
+    cancelled = asyncio.ensure_future(use(kept, [], "cancelled", asyncio.Event()))
+    await turns()
+    cancelled.cancel()
+    await first.__aexit__(None, None, None)
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert not kept._coming_back.is_wanted(1)
+    assert await use_shortly(kept) is connection
+
+
 async def test_one_that_broke_is_replaced_for_who_waits(kept: Connections) -> None:
     async with kept.any("first") as first:
         second = asyncio.ensure_future(use_shortly(kept))

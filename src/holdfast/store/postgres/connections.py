@@ -320,27 +320,30 @@ class ComingBack:
         loop = asyncio.get_running_loop()
         back: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(back)
-        timer = loop.call_later(OPENING_SECONDS, self._tell, back, False)
+        timer = loop.call_later(OPENING_SECONDS, self._give_up, back)
         try:
             await back
         finally:
             timer.cancel()
-            self._tell(back, False)
+            self._give_up(back)
             if not back.cancelled() and back.result():
                 self._promised -= 1
 
     def note(self) -> None:
-        """One is back."""
+        """One is back: it is for the first who still waits, not for who has just been cancelled."""
         self.lent -= 1
-        if self._waiting:
-            self._promised += 1
-            self._tell(self._waiting[0], True)
+        while self._waiting:
+            back = self._waiting.popleft()
+            if not back.done():
+                self._promised += 1
+                back.set_result(True)
+                break
 
-    def _tell(self, back: asyncio.Future[bool], is_promised: bool) -> None:
+    def _give_up(self, back: asyncio.Future[bool]) -> None:
         if back in self._waiting:
             self._waiting.remove(back)
         if not back.done():
-            back.set_result(is_promised)
+            back.set_result(False)
 
 
 class Lent:
