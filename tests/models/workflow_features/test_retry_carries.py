@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from holdfast import Context, RetryPolicy, Status, current
+from holdfast import Context, RetryPolicy, Status, TaskFailed, current
 from holdfast.core.errors import ExecutionCancelledError
 from tests.models.workflow.kit import Rig
 from tests.models.workflow_features.shelf import ONCE, Shelf
@@ -104,3 +105,45 @@ async def test_a_call_that_was_cut_off_goes_on_in_a_retry_from_its_last_progress
     shelf.is_empty = False
     assert sorted(await rig.result(await handle.retry())) == ["copied", "r1"]
     assert found == [None, "half"]
+
+
+async def test_progress_is_not_that_of_another_call_in_its_place(rig: Rig) -> None:
+    """What the failed run began after its cause is cut off, and its numbers are given to other calls."""
+    seen: list[object] = []
+    declines = True
+
+    @rig.app.task(retry=ONCE)
+    async def charge() -> None:
+        if declines:
+            raise ValueError("declined")
+
+    @rig.app.task(retry=ONCE)
+    async def note() -> None:
+        pass
+
+    @rig.app.task(retry=ONCE)
+    async def refund() -> None:
+        current().heartbeat(7)
+        raise ValueError("there is nothing to give back")
+
+    @rig.app.task(retry=ONCE)
+    async def ship() -> None:
+        seen.append(current().progress)
+
+    @rig.app.workflow
+    async def checkout(ctx: Context) -> None:
+        try:
+            await charge()
+        except TaskFailed as error:
+            await note()
+            with contextlib.suppress(TaskFailed):
+                await refund()
+            raise error
+        await ctx.all(ship(), ship())
+
+    handle = await checkout.start()
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    declines = False
+    await rig.result(await handle.retry())
+    assert seen == [None, None]

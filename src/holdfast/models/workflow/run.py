@@ -86,7 +86,10 @@ class Run(Lane):
         if claim.attempt and session.open_calls:
             self._suspects = set(session.open_calls)
         if claim.beats:
-            self._beats = msgspec.json.decode(claim.beats, type=dict[str, Raw])
+            # A retry cuts off what came after its cause: the number of a call that beat there may be another's now.
+            told = msgspec.json.decode(claim.beats, type=dict[str, Raw])
+            self._beats = {call: beat for call, beat in told.items() if call in session.open_calls}
+            self._has_new_beats = len(self._beats) < len(told)
         is_new = not session.journal.length
         if is_new:
             parent = None if claim.parent is None else id_text(claim.parent)
