@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.core.errors import InvalidArgumentError
-from holdfast.core.identity import SUCCESSOR_TEXT, PromiseId, origin_bytes, parent_bytes
+from holdfast.core.identity import PromiseId, origin_bytes, parent_bytes
 from holdfast.core.status import Status
 from holdfast.store.base import handler_of
 from holdfast.store.records import ExecutionRecord, id_bytes
@@ -98,8 +98,7 @@ def _life(record: ExecutionRecord) -> Iterator[Fault]:
         yield fault_of(record, rules.ENDED, f"it is {record.status} and ended at {record.ended_at}")
     if record.lease_epoch > 0 and record.started_at is None:
         yield fault_of(record, rules.STARTED, f"it was claimed {record.lease_epoch} times and never started")
-    is_retry = record.kind == "machine" and SUCCESSOR_TEXT in record.id  # it begins where the step that failed began
-    if record.revision > 0 and record.lease_epoch == 0 and not is_retry:
+    if record.revision > 0 and record.lease_epoch == 0:
         yield fault_of(record, rules.STARTED, f"its revision is {record.revision} and it was never claimed")
 
 

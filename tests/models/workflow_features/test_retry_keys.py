@@ -1,4 +1,4 @@
-"""The idempotency key in a retry: a call, or a step, that is tried again is known outside as what it was before."""
+"""The idempotency key in a retry: a call that is tried again is known outside as what it was before, a step is not."""
 
 from __future__ import annotations
 
@@ -136,9 +136,10 @@ async def test_a_task_alone_keeps_its_key(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("has_handler", [False, True])
-async def test_a_step_of_a_machine_keeps_its_key(rig: Rig, has_handler: bool) -> None:
-    keys: list[tuple[str, str]] = []
-    failing: list[str] = ["pay"]
+async def test_a_retry_of_a_machine_has_new_keys(rig: Rig, has_handler: bool) -> None:
+    """Each the same for every attempt; and those of one run are never those of another, whose effects were others."""
+    keys: dict[str, list[str]] = {}
+    failing = "pay"
 
     class Till(Machine[int]):
         @step(initial=True)
@@ -154,8 +155,8 @@ async def test_a_step_of_a_machine_keeps_its_key(rig: Rig, has_handler: bool) ->
             return self.known("close", ctx, Done(3))
 
         def known(self, name: str, ctx: MachineContext[int], outcome: Outcome) -> Outcome:
-            keys.append((name, ctx.idempotency_key))
-            if name in failing:
+            keys.setdefault(str(ctx.id), []).append(ctx.idempotency_key)
+            if name == failing:
                 raise ConnectionError("no answer")
             return outcome
 
@@ -165,8 +166,8 @@ async def test_a_step_of_a_machine_keeps_its_key(rig: Rig, has_handler: bool) ->
                 raise error
 
     rig.app.machine(retry=RetryPolicy(max_attempts=3, initial_delay=0.1), history=True)(Till)
-    handle = await Till.start(0)
-    for failing[:] in (["pay"], ["close"], ["close"], []):
+    first = handle = await Till.start(0)
+    for failing in ("pay", "close", "close", ""):
         for _ in range(3):
             await rig.run()
             await rig.advance(1)
@@ -174,6 +175,40 @@ async def test_a_step_of_a_machine_keeps_its_key(rig: Rig, has_handler: bool) ->
             assert await rig.status(handle) is Status.FAILED
             handle = await handle.retry()
     assert await rig.result(handle) == 3
-    by_step = {name: {key for known, key in keys if known == name} for name, _ in keys}
-    assert [len(known) for known in by_step.values()] == [1, 1, 1]
-    assert len({key for _, key in keys}) == 3
+    attempts = 1 if has_handler else 3
+    for run, known in keys.items():
+        assert all(key.startswith(f"{run}:") for key in known)
+    steps = [[known.count(key) for key in dict.fromkeys(known)] for known in keys.values()]
+    assert steps == [[1, attempts], [1, attempts], [attempts], [1]]
+    assert next(iter(keys)) == str(first.id)
+
+
+async def test_a_machine_that_is_retried_with_its_caller_begins_as_one_that_is_retried_by_itself(rig: Rig) -> None:
+    keys: list[str] = []
+    broken = True
+
+    @rig.app.machine(retry=ONCE)
+    class Till(Machine[int]):
+        @step(initial=True)
+        async def open(self, ctx: MachineContext[int]) -> Outcome:
+            return Next(self.close, ctx.state + 1)
+
+        @step
+        async def close(self, ctx: MachineContext[int]) -> Outcome:
+            keys.append(ctx.idempotency_key)
+            if broken:
+                raise ValueError("no answer")
+            return Done(ctx.state)
+
+    @rig.app.workflow
+    async def shop(ctx: Context) -> int:
+        closed: int = await ctx.invoke(Till, 6)
+        return closed
+
+    handle, alone = await shop.start(), await Till.start(6)
+    await rig.run()
+    broken = False
+    again, alone_again = await handle.retry(), await alone.retry()
+    assert [await rig.result(again), await rig.result(alone_again)] == [7, 7]
+    new = [f"{again.id.child(0)}:close:0", f"{alone_again.id}:close:0"]
+    assert sorted(keys[2:]) == sorted(new)

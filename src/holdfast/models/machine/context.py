@@ -125,10 +125,10 @@ class MachineContext(Generic[StateT]):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this step of this execution, also in a retry of it: for the outside world."""
+        """The same for every attempt of this step of this execution, for the outside world; a retry has new ones."""
         claim = self._claim
         # A replay moves revision and attempt, a crash moves attempt and crashes: what is left began with the step.
-        return f"{self.id.origin}:{claim.step}:{claim.revision - claim.attempt + claim.crashes}"
+        return f"{self.id}:{claim.step}:{claim.revision - claim.attempt + claim.crashes}"
 
     @cached_property
     def inbox(self) -> tuple[ReceivedSignal, ...]:

@@ -54,7 +54,7 @@ class Translator:
         elif kind is ScheduleChildren:
             return self._schedule(outcome, claim, ctx), None  # type: ignore[arg-type]
         elif kind is Stop:
-            advance, state = self._stop(outcome, claim, error), None  # type: ignore[arg-type]
+            advance, state = self._stop(outcome, error), None  # type: ignore[arg-type]
         else:
             raise OutcomeError(
                 f"{self._definition.name}.{claim.step} returned {outcome!r:.200}, which is no outcome; return Next, "
@@ -136,7 +136,7 @@ class Translator:
         result = codec_for(annotation_of(outcome.result)).encode(outcome.result, max_bytes=self._limit)
         return AdvanceExecution(status=Status.DONE, result=result, digest=self._definition.digest)
 
-    def _stop(self, outcome: Stop, claim: ExecutionClaim, error: str | None) -> AdvanceExecution:
+    def _stop(self, outcome: Stop, error: str | None) -> AdvanceExecution:
         if not isinstance(outcome.reason, str):
             raise OutcomeError(f"the reason of Stop is a text, not {outcome.reason!r:.200}")
         if error is not None and self._definition.error_handler is None:
@@ -151,16 +151,12 @@ class Translator:
                     traceback=() if cause is None else cause.traceback,
                 )
             )
-        return self._failure(record, claim)
+        return AdvanceExecution(status=Status.FAILED, error=record, digest=self._definition.digest)
 
     def failed(self, error: Exception, claim: ExecutionClaim, ctx: MachineContext[Any]) -> tuple[Effect, ...]:
         """What commits the failure of `handle` itself (seed section 4)."""
-        return self._with_extras(self._failure(encode_error(error), claim), STOPPED, claim, ctx, ())
-
-    def _failure(self, record: str, claim: ExecutionClaim) -> AdvanceExecution:
-        # What the step was replayed for is kept: a retry tells from it under which revision the step began.
-        replays = claim.attempt - claim.crashes
-        return AdvanceExecution(status=Status.FAILED, error=record, attempt=replays, digest=self._definition.digest)
+        advance = AdvanceExecution(status=Status.FAILED, error=encode_error(error), digest=self._definition.digest)
+        return self._with_extras(advance, STOPPED, claim, ctx, ())
 
     # ------------------------------------------------------------------ parts
 

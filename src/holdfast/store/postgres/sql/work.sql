@@ -37,12 +37,9 @@ set published = o.published, beats = o.beats, deadline_at = case when o.deadline
 from {schema}.executions o
 where n.promise = $1 and o.promise = $2
 
--- A machine begins at the step that failed, which sees what it saw, and began at the revision at which it begins: the
--- outside knows it by that.
+-- A machine begins at the step that failed, and that sees what it saw.
 -- name: fork_step
-update {schema}.executions n
-set awaits = o.awaits, timed_out = o.timed_out, revision = greatest(o.revision - o.attempt - 1, 0)
-from {schema}.executions o
+update {schema}.executions n set awaits = o.awaits, timed_out = o.timed_out from {schema}.executions o
 where n.promise = $1 and o.promise = $2 and o.kind = 'machine'
 
 -- name: fork_parent

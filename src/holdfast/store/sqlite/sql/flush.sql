@@ -233,11 +233,9 @@ set published = o.published, beats = o.beats, deadline_at = iif(o.deadline_at > 
 from executions o
 where executions.promise = ?1 and o.promise = ?2;
 
--- A machine begins at the step that failed, which sees what it saw, and began at the revision at which it begins: the
--- outside knows it by that.
+-- A machine begins at the step that failed, and that sees what it saw.
 -- name: fork_step
-update executions set awaits = o.awaits, timed_out = o.timed_out, revision = max(o.revision - o.attempt - 1, 0)
-from executions o
+update executions set awaits = o.awaits, timed_out = o.timed_out from executions o
 where executions.promise = ?1 and o.promise = ?2 and o.kind = 'machine';
 
 -- The new row has an inbox of its own only from now on: the order of what was sent stays.
