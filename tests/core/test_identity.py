@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import AmbiguousIdError, InvalidArgumentError, NotFoundError
-from holdfast.core.identity import FRESH_BITS, REGIONS, IdQuery, PromiseId, resolve, shortest_unambiguous
+from holdfast.core.identity import (
+    FRESH_BITS,
+    REGIONS,
+    IdQuery,
+    PromiseId,
+    place_bytes,
+    resolve,
+    shortest_unambiguous,
+)
 
 ROOTS = st.binary(min_size=32, max_size=32)
 NUMBERS = st.integers(0, 2**32 - 1)
@@ -300,3 +308,14 @@ def test_shortest_forms_mean_one_id_each_and_cannot_be_shorter(ids: list[Promise
         prefix = form.split(".")[0]
         others = {other.root.hex() for other in ids} - {pid.root.hex()}
         assert len(prefix) == 4 or any(other.startswith(prefix[:-1]) for other in others)
+
+
+def test_runs_of_one_call_have_one_place_below_whichever_run_of_their_caller() -> None:
+    root = PromiseId.of("a", "b")
+    again = root.successor("retry")
+    below = [root.child(3).child(1), again.child(3).child(1), again.child(3).successor("retry").child(1)]
+    runs = [*below, *(id_.successor("retry") for id_ in below), again.successor("retry").child(3).child(1)]
+    assert {place_bytes(id_.to_bytes()) for id_ in runs} == {below[0].to_bytes()}
+    others = [root.child(3), again.child(3), again.child(1).child(1), PromiseId.of("a", "c").child(3).child(1)]
+    assert below[0].to_bytes() not in {place_bytes(id_.to_bytes()) for id_ in others}
+    assert place_bytes(again.to_bytes()) == root.to_bytes()

@@ -329,6 +329,21 @@ def origin_bytes(raw: bytes) -> bytes:
     return raw
 
 
+def place_bytes(raw: bytes) -> bytes:
+    """The id without the numbers of successors: one for all runs of a call, also below other runs of its caller."""
+    path = raw[ROOT_BYTES:]
+    if _SUCCESSOR_MARK not in path:
+        return raw
+    kept, at = raw[:ROOT_BYTES], 0
+    while at < len(path):
+        number = path[at : at + PATH_NUMBER_BYTES]
+        if number == _SUCCESSOR_MARK and at + _SUCCESSOR_BYTES <= len(path):
+            at += _SUCCESSOR_BYTES
+        else:
+            kept, at = kept + number, at + PATH_NUMBER_BYTES
+    return kept
+
+
 def parent_bytes(raw: bytes) -> bytes:
     """The bytes of the parent's id; a successor has the parent of its origin."""
     return origin_bytes(raw)[:-PATH_NUMBER_BYTES]

@@ -77,6 +77,14 @@ def child_was_retried(promise: bytes) -> InvalidArgumentError:
     )
 
 
+def was_retried(promise: bytes, successor: bytes) -> InvalidArgumentError:
+    """What `fork` raises of an execution that somebody retried, with its caller, while somebody else looked at it."""
+    return InvalidArgumentError(
+        f"{PromiseId.from_bytes(promise).short} has just been retried with its caller, as "
+        f"{PromiseId.from_bytes(successor).short}: that one goes on in its place"
+    )
+
+
 def handler_of(kind: str, name: str, version: int) -> int:
     """What a row needs of a worker, as one signed 64-bit number: pickers compare it instead of three columns."""
     digest = hashlib.sha256(f"{kind}\0{name}\0{version}".encode()).digest()
@@ -205,8 +213,8 @@ class Store(FlowLedger, Watching, Protocol):
         it showed, and takes over the signals that it has not read and the dedup keys that it knows. `NotFoundError` if
         it was deleted meanwhile: nothing would lead to the new one.
 
-        `children` come with it, callers first, unless it was there already. `InvalidArgumentError` if one of them was
-        retried meanwhile: its work would be done twice.
+        `children` come with it, callers first, unless it was there already; their sources name them as successors too.
+        `InvalidArgumentError` if one of these, or what is replaced, was retried meanwhile: that would be done twice.
         """
 
     # ------------------------------------------------------------------ working

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.core.errors import InvalidArgumentError
-from holdfast.core.identity import PromiseId, origin_bytes, parent_bytes
+from holdfast.core.identity import PromiseId, parent_bytes, place_bytes
 from holdfast.core.status import Status
 from holdfast.store.base import handler_of
 from holdfast.store.records import ExecutionRecord, id_bytes
@@ -87,7 +87,7 @@ def _succession(record: ExecutionRecord, promise: bytes) -> Iterator[Fault]:
     if record.successor is not None:
         if not record.status.is_terminal:
             yield fault_of(record, rules.SUCCESSOR, f"it is {record.status} and has gone on as {record.successor}")
-        elif origin_bytes(id_bytes(record.successor)) != origin_bytes(promise):
+        elif place_bytes(id_bytes(record.successor)) != place_bytes(promise):
             yield fault_of(record, rules.SUCCESSOR, f"{record.successor} goes on in its place")
 
 

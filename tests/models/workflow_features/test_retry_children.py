@@ -8,6 +8,8 @@ import pytest
 
 from holdfast import Context, Done, Handle, Machine, MachineContext, Next, Outcome, Status, current, step
 from holdfast.core.errors import InvalidArgumentError
+from holdfast.models.workflow.fork import RETRY
+from holdfast.models.workflow.retrying import plan_retry
 from tests.models.workflow.kit import Rig
 from tests.models.workflow_features.shelf import ONCE, Shelf
 
@@ -91,6 +93,78 @@ async def test_a_child_that_was_retried_before_gives_its_result(rig: Rig) -> Non
     assert await rig.result(await handle.retry()) == "a r1 b end"
     assert [what for what, _ in family.keys] == ["parent", "child", "grandchild", "end"]
     assert family.shelf.ran == ["reserve"] * 2
+
+
+async def test_a_child_that_was_retried_with_its_caller_is_not_retried_once_more(rig: Rig) -> None:
+    """Its old handle means the run that goes on in its place, however often its caller was retried."""
+    family = Family(rig)
+    handle, grandchild = await failed(rig, family)
+    child: Handle[Any] = rig.app.handle(handle.id.child(1))
+    again = await handle.retry()
+    await rig.run()
+    assert await rig.status(again) is Status.FAILED
+    assert (await grandchild.describe()).successor == again.id.child(1).child(1).to_bytes()
+    family.shelf.is_empty = False
+    last = await again.retry()
+    places = [last.id.child(1), last.id.child(1).child(1)]
+    assert [await child.newest(), await grandchild.newest()] == places
+    assert [(await child.retry()).id, (await grandchild.retry()).id] == places  # as it was retried already
+    await rig.run()
+    assert await rig.result(last) == "a r1 b end"
+    assert (await grandchild.status(), await grandchild.result()) == (Status.DONE, "a r1 b")
+    assert family.shelf.ran == ["reserve"] * 3
+    assert [what for what, _ in family.keys] == ["parent", "child", "grandchild", "end"]
+
+
+async def test_a_child_that_was_retried_with_its_caller_and_failed_is_retried_from_there(rig: Rig) -> None:
+    family = Family(rig)
+    handle, grandchild = await failed(rig, family)
+    again = await handle.retry()
+    await rig.run()
+    family.shelf.is_empty = False
+    by_itself = await grandchild.retry()
+    assert by_itself.id.origin == again.id.child(1).child(1)
+    assert await rig.result(by_itself) == "a r1 b"
+    assert await grandchild.newest() == by_itself.id
+    assert await rig.result(await handle.retry()) == "a r1 b end"
+    assert family.shelf.ran == ["reserve"] * 3
+
+
+async def test_a_signal_to_a_child_reaches_what_it_was_retried_as_with_its_caller(rig: Rig) -> None:
+    shelf = Shelf(rig)
+
+    @rig.app.workflow
+    async def child(ctx: Context) -> str:
+        return await shelf.reserve() + await ctx.signal("word", str)
+
+    @rig.app.workflow
+    async def parent(ctx: Context) -> str:
+        return await child()
+
+    handle = await parent.start()
+    await rig.run()
+    assert await rig.status(handle) is Status.FAILED
+    shelf.is_empty = False
+    again = await handle.retry()
+    await rig.run()
+    await rig.app.handle(handle.id.child(0)).signal("word", "!")
+    assert await rig.result(again) == "r1!"
+
+
+async def test_of_two_who_retry_a_caller_or_its_child_at_once_one_does_the_work(rig: Rig) -> None:
+    """Each looked at the ledger before the other wrote."""
+    family = Family(rig)
+    handle, grandchild = await failed(rig, family)
+    store = await rig.app.store()
+    caller, below = await handle.describe(), await grandchild.describe()
+    mine = await plan_retry(store, below, grandchild.id.successor(RETRY))
+    again = await handle.retry()
+    with pytest.raises(InvalidArgumentError, match="has just been retried with its caller, as"):
+        await store.fork(mine.row, mine.past, replaces=below.promise)
+    assert await store.get(mine.row.promise) is None
+    planned = await plan_retry(store, caller, again.id)
+    inserted = await store.fork(planned.row, planned.past, replaces=caller.promise, children=planned.children)
+    assert not inserted.created
 
 
 async def test_the_call_that_failed_in_a_child_keeps_its_key(rig: Rig) -> None:

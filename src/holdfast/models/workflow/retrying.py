@@ -43,7 +43,7 @@ async def plan_retry(store: Store, view: ExecutionView, promise: PromiseId, pare
     once = await rows_of(store, source, segments)
     kin: dict[str, ExecutionView] = {}
     if view.status is Status.FAILED and view.kind == "workflow":
-        kin = await _kin(store, source, segments, once.keys())
+        kin = await _kin(store, source, promise, segments, once.keys())
     children: list[ForkedChild] = []
     for call, child in kin.items():
         if child.status is Status.FAILED and child.kind in _GO_ON:
@@ -58,15 +58,19 @@ async def plan_retry(store: Store, view: ExecutionView, promise: PromiseId, pare
 
 
 async def _kin(
-    store: Store, source: PromiseId, segments: Sequence[str], once: Collection[str]
+    store: Store, source: PromiseId, promise: PromiseId, segments: Sequence[str], once: Collection[str]
 ) -> dict[str, ExecutionView]:
-    """The newest runs of the children whose calls would begin anew; at-most-once calls see to theirs (`fork_once`)."""
+    """The newest runs of the children whose calls would begin anew; at-most-once calls see to theirs (`fork_once`).
+
+    Not those below `promise`: somebody made this retry a moment before, and is not to be refused what was made of it.
+    """
     anew, had_ended = begun_anew(segments)
     calls = [call for call in anew if settings_of(call.retry_policy).is_remote and call.promise_id not in once]
     firsts = await store.get_many([source.child(int(call.promise_id[1:])).to_bytes() for call in calls])
     kin: dict[str, ExecutionView] = {}
     for call, view in zip(calls, firsts, strict=True):
-        while view is not None and view.successor is not None:
+        below = promise.child(int(call.promise_id[1:])).to_bytes()
+        while view is not None and view.successor is not None and view.successor != below:
             view = await store.get(view.successor)
         if view is None:
             continue

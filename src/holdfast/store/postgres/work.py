@@ -12,7 +12,7 @@ from holdfast.core.crashpoints import reach
 from holdfast.core.errors import StoreError, StoreUnavailableError
 from holdfast.core.identity import origin_bytes
 from holdfast.core.status import TERMINAL, Status
-from holdfast.store.base import child_was_retried, replaced_is_gone
+from holdfast.store.base import child_was_retried, replaced_is_gone, was_retried
 from holdfast.store.behind import segment_beside
 from holdfast.store.effects import AdvanceExecution, AppendJournal, Commit
 from holdfast.store.flows import MESSAGE
@@ -91,19 +91,23 @@ class Work(Ledger):
         found: dict[bytes, bytes | None] = {}
         async with self._connections.any("fork an execution") as connection, connection.transaction():
             if replaces is not None:
-                sources = [replaces, origin_bytes(replaces), *(child.source for child in children)]
-                held = await connection.fetch(self._sql["fork_replaced"], sources)
+                sources = [replaces, *(child.source for child in children)]
+                held = await connection.fetch(self._sql["fork_replaced"], [*sources, *map(origin_bytes, sources)])
                 found = {one["promise"]: one["successor"] for one in held}
                 if replaces not in found:
                     raise replaced_is_gone(replaces)
             inserted = await self._fork(connection, row, past, replaces)
             if inserted.created and replaces is not None:
+                if (successor := found[replaces]) is not None:
+                    raise was_retried(replaces, successor)
                 await connection.execute(self._sql["fork_successor"], row.promise, replaces, origin_bytes(replaces))
             for child in children if inserted.created else ():
                 if found.get(child.source) is not None:
                     raise child_was_retried(child.source)
                 await self._fork(connection, child.row, child.past, child.source)
                 await connection.execute(self._sql["fork_parent"], child.row.promise, child.parent)
+                own = (child.row.promise, child.source, origin_bytes(child.source))
+                await connection.execute(self._sql["fork_successor"], *own)
         reach("insert.after")
         self._tell(Topic.WORK, Topic.ENDED)
         return inserted

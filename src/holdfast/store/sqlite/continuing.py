@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.identity import origin_bytes
-from holdfast.store.base import child_was_retried, replaced_is_gone
+from holdfast.store.base import child_was_retried, replaced_is_gone, was_retried
 from holdfast.store.sqlite import inserting
 from holdfast.store.sqlite.rows import Row
 from holdfast.store.sqlite.statements import SQL
@@ -48,19 +48,23 @@ def carry_inbox(tx: Tx, continued: Continued) -> None:
 def fork(
     tx: Tx, row: NewExecution, past: JournalCopy | None, replaces: bytes | None, children: Sequence[ForkedChild]
 ) -> Inserted:
-    if replaces is not None and tx.db.execute(SQL["control_find"], (replaces,)).fetchone() is None:
+    replaced = None if replaces is None else tx.db.execute(SQL["fork_source"], (replaces,)).fetchone()
+    if replaces is not None and replaced is None:
         raise replaced_is_gone(replaces)
     inserted = _insert(tx, row, past, replaces, None)
     if not inserted.created:
         return inserted
     if replaces is not None:
+        if replaced is not None and replaced[0] is not None:
+            raise was_retried(replaces, replaced[0])
         tx.db.execute(SQL["fork_successor"], (row.promise, replaces, origin_bytes(replaces)))
         tx.ended = True  # who waits for the one that is replaced waits for this one now
     for child in children:
-        if tx.db.execute(SQL["fork_source"], (child.source,)).fetchone() == (1,):
+        if tx.db.execute(SQL["fork_source"], (child.source,)).fetchone() not in (None, (None,)):
             raise child_was_retried(child.source)
         (parent, *_) = tx.db.execute(SQL["control_find"], (child.parent,)).fetchone()
         _insert(tx, child.row, child.past, child.source, parent)
+        tx.db.execute(SQL["fork_successor"], (child.row.promise, child.source, origin_bytes(child.source)))
     return inserted
 
 

@@ -218,9 +218,9 @@ insert into journal (execution_id, first, count, body) select id, 0, ?1, ?2 from
 -- name: fork_length
 update executions set journal_length = ?1 where promise = ?2;
 
--- Whether it has gone on as another run.
+-- As what it has gone on.
 -- name: fork_source
-select successor is not null from executions where promise = ?;
+select successor from executions where promise = ?;
 
 -- name: fork_successor
 update executions set successor = ?1 where promise in (?2, ?3);
