@@ -13,7 +13,7 @@ import pytest_asyncio
 from holdfast import App, Context, Machine, MachineContext, Outcome, RetryPolicy, Status, step
 from holdfast.core.errors import TransferError
 from holdfast.core.identity import PromiseId
-from holdfast.core.outcomes import Await, Child, Done, ScheduleChildren
+from holdfast.core.outcomes import Await, Child, Done, ScheduleChildren, Stop
 from holdfast.engine.settings import WorkerSettings
 from holdfast.store.base import Store
 from holdfast.store.records import ExecutionRecord, Record
@@ -373,6 +373,43 @@ async def test_a_flow_in_flight_goes_on_elsewhere(rigs: tuple[Rig, Rig]) -> None
     assert await over_there.status() is Status.DONE
     assert not (await job.status()).is_terminal
     assert (await audit(target))[0] == []
+
+
+async def test_a_machine_that_was_retried_behind_its_children_has_them_elsewhere(rigs: tuple[Rig, Rig]) -> None:
+    """They are older than the run that they are of now, and come before it."""
+    here, there = rigs
+    seen: list[list[Any]] = []
+
+    class Part(Machine[int]):
+        @step(initial=True)
+        async def build(self, ctx: MachineContext[int]) -> Outcome:
+            return Done(ctx.state)
+
+    class Whole(Machine[int]):
+        @step(initial=True)
+        async def split(self, ctx: MachineContext[int]) -> Outcome:
+            return ScheduleChildren(self.join, [Child("Part", 1), Child("Part", 2)], 0)
+
+        @step
+        async def join(self, ctx: MachineContext[int]) -> Outcome:
+            seen.append([child.result for child in ctx.children])
+            return Stop("not yet") if len(seen) < 2 else Done(len(ctx.children))
+
+    for rig in (there, here):
+        rig.app.machine(Part)
+        rig.app.machine(Whole)
+    handle = await Whole.start(0)
+    await here.run()
+    again = await handle.retry()
+    source, target = await here.store(), await there.store()
+    records: list[Record] = []
+    await source.read_records(records.extend)
+    assert (await audit(source))[0] == []
+    await target.write_records([record] for record in records)
+    assert (await audit(target))[0] == []
+    await there.run()
+    assert await there.app.handle(again.id).result() == 2
+    assert seen == [[1, 2], [1, 2]]
 
 
 async def test_a_batch_goes_on_elsewhere(rigs: tuple[Rig, Rig]) -> None:

@@ -117,7 +117,9 @@ def _waiting(record: ExecutionRecord) -> Iterator[Fault]:
 
 def _of_models(record: ExecutionRecord) -> Iterator[Fault]:
     # A message of a flow is its job's id and four numbers, a child its parent's and one.
-    if record.parent is not None and not parent_bytes(id_bytes(record.id)).startswith(id_bytes(record.parent)):
+    # It may be below another run of its parent's: a retry takes over the children that its first step has before it.
+    above = place_bytes(parent_bytes(id_bytes(record.id)))
+    if record.parent is not None and not above.startswith(place_bytes(id_bytes(record.parent))):
         yield fault_of(record, rules.IDENTITY, f"its parent is {PromiseId.parse(record.parent).short}")
     is_deaf = not record.awaits and record.wake_at is None and record.children_pending < 1
     if record.status is Status.AWAITING_PROMISE and is_deaf:

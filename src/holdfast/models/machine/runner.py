@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.core.codec import encode_error
 from holdfast.core.errors import HoldfastError
 from holdfast.core.identity import PromiseId
@@ -29,7 +31,7 @@ from holdfast.models.machine.registry import MachineRegistry
 from holdfast.models.machine.translate import Translator
 from holdfast.models.own_context import InContext
 from holdfast.store.effects import AdvanceExecution, Effect, strand
-from holdfast.store.values import ExecutionClaim
+from holdfast.store.values import ExecutionClaim, ExecutionView
 
 log = logging.getLogger("holdfast.machine")
 
@@ -170,13 +172,23 @@ class MachineRunner:
         if not claim.children_ready and not timed_out_at_barrier:
             return ()
         views = await engine.store.children(claim.promise, claim.barrier_round)  # E7
-        return tuple(ChildResult(view) for view in views)
+        return tuple([ChildResult(await _as_retried(view, engine)) for view in views])
 
     async def _strand(self, claim: ExecutionClaim, engine: Engine, error: HoldfastError) -> None:
         label = PromiseId.from_bytes(claim.promise).label(claim.name)
         log.error("%s is stranded: %s", label, error)
         record = encode_error(error, kind="internal")
         await engine.commit(claim, strand(claim, record, engine.release))
+
+
+async def _as_retried(child: ExecutionView, engine: Engine) -> ExecutionView:
+    """A child that failed, was retried by itself and is done has that result."""
+    newest: ExecutionView | None = child
+    while newest is not None and newest.status is Status.FAILED and newest.successor is not None:
+        newest = await engine.store.get(newest.successor)
+    if newest is None or newest.status is not Status.DONE:
+        return child
+    return msgspec.structs.replace(newest, promise=child.promise)
 
 
 class _SelfCancelled(Exception):  # noqa: N818

@@ -94,6 +94,7 @@ class Recording(Ledger):
                 writing = _Writing(self, connection, skip_existing, last if replace else None)
                 for batch in batches:
                     await writing.write(batch)
+                await writing.finish()
                 await connection.execute(self._sql["records_wake"])
         except RefusedError as refused:
             return Written(existing=refused.existing)
@@ -236,6 +237,7 @@ class _Writing:
         self._blocks = store._sql
         self.rows: dict[str, int] = {}
         self.skipped: set[str] = set()
+        self._children: dict[str, str] = {}  # whose parents have not come: a retry may have taken over older ones
         lead = ("id", "promise", "parent_id")
         make = store._record_sql
         self._insert: Mapping[type[Record], str] = {
@@ -257,6 +259,12 @@ class _Writing:
             if isinstance(record, SharedRecord):
                 await self._shared(record)
 
+    async def finish(self) -> None:
+        rows = self.rows
+        found = [(rows[parent], rows[child]) for child, parent in self._children.items() if parent in rows]
+        if found:
+            await self._connection.executemany(self._blocks["records_adopt"], found)
+
     async def _executions(self, records: Sequence[ExecutionRecord]) -> None:
         if not records:
             return
@@ -274,6 +282,8 @@ class _Writing:
         outside = {record.parent for record in new if record.parent is not None} - self.rows.keys()
         parents = self.rows if not outside else self.rows | await self._find([id_bytes(parent) for parent in outside])
         for record in new:
+            if record.parent is not None and record.parent not in parents:
+                self._children[record.id] = record.parent
             record.handler = handler_of(record.kind, record.name, record.version)
         await self._connection.executemany(
             self._insert[ExecutionRecord],

@@ -120,7 +120,7 @@ class Work(Ledger):
         if inserted.created and past is not None:
             await connection.execute(self._sql["fork_journal"], row.promise, past.count, past.body)
         if inserted.created and source is not None:
-            for carried in ("fork_place", "fork_step", "fork_signals", "fork_keys"):  # ruling E12
+            for carried in ("fork_place", "fork_step", "fork_children", "fork_signals", "fork_keys"):  # ruling E12
                 await connection.execute(self._sql[carried], row.promise, source)
         return inserted
 

@@ -78,6 +78,6 @@ def _insert(tx: Tx, row: NewExecution, past: JournalCopy | None, source: bytes |
         tx.db.execute(SQL["fork_length"], (past.count, row.promise))
     if source is not None:
         tx.db.execute(SQL["fork_place"], (row.promise, source, tx.now))
-        for carried in ("fork_step", "fork_signals", "fork_keys"):  # ruling E12
+        for carried in ("fork_step", "fork_children", "fork_signals", "fork_keys"):  # ruling E12
             tx.db.execute(SQL[carried], (row.promise, source))
     return inserted

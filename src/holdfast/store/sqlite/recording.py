@@ -184,6 +184,7 @@ class _Writing:
         self._last = tx.db.execute(SQL["records_last"]).fetchone()[0] if replace else 0  # of what was here before
         self.rows: dict[str, int] = {}
         self.skipped: set[str] = set()
+        self._children: dict[str, str] = {}  # whose parents have not come: a retry may have taken over older ones
         self._executions = _statement("records_insert", ExecutionRecord, lead=("promise", "parent_id"))
         self._owned = {record: _statement("records_insert", record, lead=(TABLES[record].owner,)) for record in OWNED}
 
@@ -201,6 +202,8 @@ class _Writing:
         parent = None
         if record.parent is not None:
             parent = self.rows.get(record.parent) or self._find(id_bytes(record.parent))
+            if parent is None:
+                self._children[record.id] = record.parent
         record.handler = handler_of(record.kind, record.name, record.version)
         values = (promise, parent, *_CODECS[ExecutionRecord].values(record))
         row = self._db.execute(self._executions, values).lastrowid
@@ -230,6 +233,11 @@ class _Writing:
         if not inserted and isinstance(record, ScheduleRecord) and not self._skip:
             raise RefusedError(Existing(schedules=(record.name,)))
 
+    def finish(self) -> None:
+        for child, parent in self._children.items():
+            if parent in self.rows:
+                self._db.execute(SQL["records_adopt"], (self.rows[parent], self.rows[child]))
+
     def _find(self, promise: bytes) -> int | None:
         found = self._db.execute(SQL["records_find"], (promise,)).fetchone()
         return None if found is None else int(found[0])
@@ -245,5 +253,6 @@ def write(tx: Tx, batches: Iterable[Sequence[Record]], skip_existing: bool, repl
                 writing.shared(record)
             else:
                 writing.owned(record)
+    writing.finish()
     tx.work = True  # what came in may be picked now
     return Written(len(writing.rows), len(writing.skipped))

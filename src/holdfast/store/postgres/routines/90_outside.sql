@@ -203,7 +203,8 @@ begin
   retried := cardinality(v_ids);
 end $$;
 
--- Oldest first. A child of a live parent's open round stays: the parent has still to read it (ruling E7).
+-- Oldest first. A child of a live parent's open round stays: the parent has still to read it (ruling E7). So does one that
+-- a parent had before it when it failed: a retry of that reads it.
 create or replace function {schema}.purge_1(p_age double precision, p_queue text, p_name text, p_limit int) returns int
 language plpgsql as $$
 declare
@@ -216,7 +217,8 @@ begin
       and (p_queue is null or e.queue = p_queue) and (p_name is null or e.name = p_name)
       and not exists (
         select from {schema}.executions p
-        where p.id = any (array[e.parent_id]) and p.barrier_round = e.parent_round and p.ended_at is null)
+        where p.id = any (array[e.parent_id]) and p.barrier_round = e.parent_round
+          and (p.ended_at is null or p.children_ready or p.timed_out and p.awaits is null))
       -- nor what the run that goes on in its place, or went on and ended since, is found by
       and not exists (
         select from {schema}.executions n

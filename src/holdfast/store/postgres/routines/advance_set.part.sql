@@ -13,7 +13,7 @@ crashes = case when o.replay then e.crashes else 0 end,
 -- What a step that failed was woken by is kept, too: a retry of a machine begins with it.
 awaits = case when o.replay or o.status = 'failed' then e.awaits else o.awaits::text[] end,
 timed_out = (coalesce(o.replay, false) or o.status = 'failed') and e.timed_out,
-children_ready = coalesce(o.replay, false) and e.children_ready,
+children_ready = (coalesce(o.replay, false) or o.status = 'failed') and e.children_ready,
 eligible_at = case
   when o.status = 'runnable' and not {include cancel_bars}
     then p_now + coalesce(o.delay, 0) * interval '1 second'

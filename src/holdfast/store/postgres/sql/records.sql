@@ -56,6 +56,9 @@ select nextval('{schema}.executions_id_seq') from generate_series(1, $1::int)
 -- name: records_insert
 insert into {schema}.{table} ({columns}) values ({values})
 
+-- name: records_adopt
+update {schema}.executions set parent_id = $1 where id = $2
+
 -- What the ledger has already stays as it is.
 -- name: records_insert_queue
 insert into {schema}.queues (name, paused, concurrency, rate, rate_seconds, tokens, tokens_at)

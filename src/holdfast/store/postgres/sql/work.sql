@@ -21,9 +21,16 @@ with copied as (
 )
 insert into {schema}.journal (execution_id, first, count, body) select id, 0, $2, $3 from copied
 
--- Before the insert: retention passes over a row that is held, and what it has taken is waited for.
+-- Before the insert: retention passes over a row that is held, and what it has taken is waited for. With the children that
+-- the new row takes over: one of them may be at work, and end.
 -- name: fork_replaced
-select promise, successor from {schema}.executions where promise = any ($1::bytea[]) order by id for update
+select promise, successor from {schema}.executions where id = any (array(
+  select id from {schema}.executions where promise = any ($1::bytea[])
+  union all
+  select c.id from {schema}.executions o
+  join {schema}.executions c on c.parent_id = o.id and c.parent_round = o.barrier_round
+  where o.promise = any ($1::bytea[]) and o.kind = 'machine' and (o.children_ready or o.timed_out and o.awaits is null)))
+order by id for update
 
 -- name: fork_successor
 update {schema}.executions set successor = $1 where id = any (array(
@@ -39,8 +46,17 @@ where n.promise = $1 and o.promise = $2
 
 -- A machine begins at the step that failed, and that sees what it saw.
 -- name: fork_step
-update {schema}.executions n set awaits = o.awaits, timed_out = o.timed_out from {schema}.executions o
+update {schema}.executions n
+set awaits = o.awaits, timed_out = o.timed_out, children_ready = o.children_ready, barrier_round = o.barrier_round
+from {schema}.executions o
 where n.promise = $1 and o.promise = $2 and o.kind = 'machine'
+
+-- The children too: they are the new row's now, and of its round.
+-- name: fork_children
+update {schema}.executions c set parent_id = (select id from {schema}.executions where promise = $1)
+from {schema}.executions o
+where o.promise = $2 and o.kind = 'machine' and (o.children_ready or o.timed_out and o.awaits is null)
+  and c.parent_id = o.id and c.parent_round = o.barrier_round
 
 -- name: fork_parent
 update {schema}.executions set parent_id = (select id from {schema}.executions where promise = $2) where promise = $1

@@ -65,7 +65,8 @@ select e.id from executions e
 where e.ended_at <= ?1 and (?2 is null or e.queue = ?2) and (?3 is null or e.name = ?3)
   and not exists (
     select 1 from executions p
-    where p.id = e.parent_id and p.barrier_round = e.parent_round and p.ended_at is null
+    where p.id = e.parent_id and p.barrier_round = e.parent_round
+      and (p.ended_at is null or p.children_ready or p.timed_out and p.awaits is null)
   )
   -- nor what the run that goes on in its place, or went on and ended since, is found by
   and not exists (

@@ -89,7 +89,8 @@ update executions
 set status = ?11, result = coalesce(?2, packed.text), ended_at = ?8, locked_by = null,
     step = coalesce(?3, step), state = coalesce(?10, state), error = ?4, attempt = ?5,
     awaits = iif(?11 = 'failed', awaits, null), timed_out = ?11 = 'failed' and timed_out,
-    digest = coalesce(?6, digest), crashes = 0, children_ready = 0, revision = revision + ?9,
+    digest = coalesce(?6, digest), crashes = 0, children_ready = ?11 = 'failed' and children_ready,
+    revision = revision + ?9,
     journal_length = journal_length + ?7, updated_at = ?8
 from (select cast(key as integer) as row, value as text from json_each(?1)) packed where id = packed.row;
 
@@ -235,8 +236,18 @@ where executions.promise = ?1 and o.promise = ?2;
 
 -- A machine begins at the step that failed, and that sees what it saw.
 -- name: fork_step
-update executions set awaits = o.awaits, timed_out = o.timed_out from executions o
+update executions
+set awaits = o.awaits, timed_out = o.timed_out, children_ready = o.children_ready, barrier_round = o.barrier_round
+from executions o
 where executions.promise = ?1 and o.promise = ?2 and o.kind = 'machine';
+
+-- The children too: they are the new row's now, and of its round.
+-- name: fork_children
+update executions set parent_id = (select id from executions where promise = ?1)
+where (parent_id, parent_round) = (
+  select o.id, o.barrier_round from executions o
+  where o.promise = ?2 and o.kind = 'machine' and (o.children_ready or o.timed_out and o.awaits is null)
+);
 
 -- The new row has an inbox of its own only from now on: the order of what was sent stays.
 -- name: fork_signals

@@ -47,6 +47,9 @@ select promise from executions where unique_guard = ?;
 -- name: records_insert
 insert into {table} ({columns}) values ({values});
 
+-- name: records_adopt
+update executions set parent_id = ? where id = ?;
+
 -- What the ledger has already stays as it is.
 -- name: records_insert_new
 insert into {table} ({columns}) values ({values}) on conflict do nothing;
