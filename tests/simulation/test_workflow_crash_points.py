@@ -159,7 +159,8 @@ def points_for(backend: str) -> Sequence[str]:
     return narrow if backend == "postgres" else wide
 
 
-SETTINGS = WorkerSettings(queues=QUEUES, concurrency=2)
+# A flush each, so that it does not depend on the time that commits take which of them share one.
+SETTINGS = WorkerSettings(queues=QUEUES, concurrency=2, flush_most=1)
 
 
 async def test_a_crash_at_any_commit_changes_nothing(stores: Stores) -> None:
