@@ -65,6 +65,18 @@ def test_a_fresh_id_begins_with_its_region() -> None:
             assert int.from_bytes(raw, "big") % 2**FRESH_BITS == chance
 
 
+def test_many_fresh_ids_are_what_one_after_the_other_would_be() -> None:
+    chance = bytes(range(256))
+    for region in (0, 1, REGIONS - 1):
+        made = PromiseId.fresh_many(chance, region)
+        assert [len(raw) for raw in made] == [32] * 8
+        assert {int.from_bytes(raw[:2], "big") >> 6 for raw in made} == {region}
+        assert [raw[2:] for raw in made] == [chance[at + 2 : at + 32] for at in range(0, 256, 32)]
+        assert [raw[1] & 63 for raw in made] == [chance[at] & 63 for at in range(0, 256, 32)]
+    with pytest.raises(InvalidArgumentError, match="32 random bytes each, not of 31"):
+        PromiseId.fresh_many(chance[:31])
+
+
 @pytest.mark.parametrize("chance", [-1, 2**FRESH_BITS])
 def test_fresh_ids_need_the_right_amount_of_chance(chance: int) -> None:
     with pytest.raises(InvalidArgumentError, match="made of 246 random bits, not of "):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.core.identity import REGIONS, PromiseId
-from holdfast.models.fresh_ids import _STAY, fresh_id
+from holdfast.models.fresh_ids import _STAY, fresh_id, fresh_ids
 
 
 def region_of(promise: PromiseId) -> int:
@@ -50,3 +50,14 @@ def test_a_forked_process_does_not_go_on_with_its_parents_ids() -> None:
     ours = {fresh_id().to_bytes() for _ in range(10)}
     assert len(theirs) == 320
     assert not ours & {theirs[at : at + 32] for at in range(0, 320, 32)}
+
+
+def test_many_at_once_are_like_one_after_the_other() -> None:
+    """In their own order, unlike, and not all of them in one region."""
+    made = fresh_ids(3 * _STAY + 5)
+    assert len(set(made)) == 3 * _STAY + 5
+    assert made == sorted(made)
+    promises = [PromiseId.from_bytes(raw) for raw in made]
+    assert len({region_of(promise) for promise in promises}) in (3, 4)
+    assert len({promise.short for promise in promises}) > 0.99 * len(made)
+    assert fresh_ids(0) == []

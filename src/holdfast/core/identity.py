@@ -113,6 +113,18 @@ class PromiseId:
         return cls._trusted((region << FRESH_BITS | chance).to_bytes(ROOT_BYTES, "big"))
 
     @classmethod
+    def fresh_many(cls, chance: bytes, region: int = 0) -> list[bytes]:
+        """As `to_bytes` gives them: as many as there is chance for, `ROOT_BYTES` of it each."""
+        if len(chance) % ROOT_BYTES:
+            raise InvalidArgumentError(f"fresh ids are made of {ROOT_BYTES} random bytes each, not of {len(chance)}")
+        free = 16 - _REGION_BITS  # the bits of the first two bytes that are not the region
+        heads = [(region << free | rest).to_bytes(2, "big") for rest in range(1 << free)]
+        return [
+            heads[chance[at] % len(heads)] + chance[at + 2 : at + ROOT_BYTES]
+            for at in range(0, len(chance), ROOT_BYTES)
+        ]
+
+    @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
         """The inverse of `to_bytes`."""
         if len(raw) < ROOT_BYTES or (len(raw) - ROOT_BYTES) % PATH_NUMBER_BYTES:

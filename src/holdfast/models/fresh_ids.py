@@ -7,11 +7,11 @@ the larger the ledger has grown. So for a while all ids of a process share a reg
 from __future__ import annotations
 
 import os
-from itertools import count
+from itertools import count, islice
 from random import Random
 from typing import Final
 
-from holdfast.core.identity import FRESH_BITS, REGIONS, PromiseId
+from holdfast.core.identity import FRESH_BITS, REGIONS, ROOT_BYTES, PromiseId
 
 _STAY: Final = 4_096  # ids in one region: many on each of its pages, and few enough for short ids to remain unlike
 _STRIDE: Final = 619  # from region to region; odd, so that all of them have their turn
@@ -24,5 +24,17 @@ os.register_at_fork(after_in_child=_random.seed)  # two processes must never go 
 
 def fresh_id() -> PromiseId:
     """The id of one more execution."""
-    region = (_first_region + next(_numbers) // _STAY * _STRIDE) % REGIONS
-    return PromiseId.fresh(_random.getrandbits(FRESH_BITS), region)
+    return PromiseId.fresh(_random.getrandbits(FRESH_BITS), _region(next(_numbers)))
+
+
+def fresh_ids(wanted: int) -> list[bytes]:
+    """Those of so many, in their own order: that is the order in which a store inserts them."""
+    made: list[bytes] = []
+    while (left := wanted - len(made)) > 0:
+        *_, last = islice(_numbers, min(left, _STAY))
+        made += PromiseId.fresh_many(_random.randbytes(ROOT_BYTES * min(left, _STAY)), _region(last))
+    return sorted(made)
+
+
+def _region(number: int) -> int:
+    return (_first_region + number // _STAY * _STRIDE) % REGIONS

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
@@ -19,7 +19,7 @@ from holdfast.core.identity import PromiseId
 from holdfast.core.journal.events import InvokeKind, Result
 from holdfast.core.journal.quick import CallText
 from holdfast.models.connection import Connection
-from holdfast.models.fresh_ids import fresh_id
+from holdfast.models.fresh_ids import fresh_id, fresh_ids
 from holdfast.models.handle import Collision, Handle
 from holdfast.models.options import Options, StartOptions
 from holdfast.models.starting import Declared, Starting
@@ -121,15 +121,7 @@ class FunctionStarter(Starting, Generic[P, R]):
 
     async def start_many(self, inputs: Iterable[Any]) -> list[Handle[R] | Collision]:
         """Start many in one commit: per input a tuple of arguments, a mapping of them, or the only argument."""
-        rows = []
-        for given in inputs:
-            if isinstance(given, tuple):
-                rows.append(self._row(given, {}))
-            elif isinstance(given, Mapping):
-                rows.append(self._row((), dict(given)))
-            else:
-                rows.append(self._row((given,), {}))
-        return await self._start_all(rows)
+        return await self._start_all(self._rows([_as_call(given) for given in inputs]))
 
     async def signal_with_start(self, name: str, payload: object, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start it unless its key has been started before, and send it a signal, in one commit.
@@ -160,3 +152,22 @@ class FunctionStarter(Starting, Generic[P, R]):
         if self._options.key is None and self._options.unique is None:
             self._model = row
         return row
+
+    def _rows(self, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[NewExecution]:
+        rows = [self._row(*call) for call in calls[:1]]
+        if (model := self._model) is None:
+            return rows + [self._row(*call) for call in calls[1:]]
+        encode, first_state = self._definition.signature.encode, self._definition.first_state
+        limit = self._connection.payload_limit
+        texts = [encode(args, kwargs, limit) for args, kwargs in calls]
+        return [
+            replace(model, promise=promise, state=first_state(text), input_hash=fingerprint(text))
+            for promise, text in zip(fresh_ids(len(texts)), texts, strict=True)
+        ]
+
+
+def _as_call(given: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by position and by name."""
+    if isinstance(given, tuple):
+        return given, {}
+    return ((), dict(given)) if isinstance(given, Mapping) else ((given,), {})

@@ -47,13 +47,17 @@ def text_array(values: Sequence[str]) -> str:
     return "{" + ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "}"
 
 
-def insertion_order(rows: Sequence[NewExecution]) -> list[int]:
+def insertion_order(rows: Sequence[NewExecution]) -> Sequence[int]:
     """The order in which to insert: two batches that meet then wait for each other and never deadlock.
 
-    Of rows with one unique key the first given comes first, for it is to have the key.
+    Of rows with one unique key the first given comes first, for it is to have the key. A range where they are in order.
     """
     if len(rows) < 2:
-        return [0] * len(rows)
+        return range(len(rows))
+    if [row.unique_key for row in rows].count(None) == len(rows):
+        promises = [row.promise for row in rows]
+        if promises == sorted(promises):
+            return range(len(rows))
 
     def place(at: int) -> tuple[bytes, bytes]:
         row = rows[at]
@@ -64,7 +68,8 @@ def insertion_order(rows: Sequence[NewExecution]) -> list[int]:
 
 def execution_columns(given: Sequence[NewExecution], order: Sequence[int]) -> list[Column]:
     """The parameters of `insert_1` up to `p_rank`."""
-    rows = [given[at] for at in order]
+    is_in_order = isinstance(order, range)
+    rows = given if is_in_order else [given[at] for at in order]
     return [
         [row.promise for row in rows],
         shared([row.kind for row in rows]),
@@ -88,7 +93,7 @@ def execution_columns(given: Sequence[NewExecution], order: Sequence[int]) -> li
         sparse(shared([row.reports for row in rows])),
         sparse(shared([row.cleans_up for row in rows])),
         unset([row.deadline for row in rows]),
-        [at + 1 for at in order],
+        () if is_in_order else [at + 1 for at in order],
     ]
 
 

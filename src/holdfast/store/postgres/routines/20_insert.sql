@@ -39,6 +39,17 @@ declare
   v_created bigint[];
   v_due boolean;
   v_woke boolean := false;
+  -- What rows that are alike share, so that it is not looked up in an array for each of them.
+  v_kind text := p_kind[1];
+  v_name text := p_name[1];
+  v_version int := p_version[1];
+  v_handler bigint := p_handler[1];
+  v_step text := p_step[1];
+  v_queue text := p_queue[1];
+  v_priority int := p_priority[1];
+  v_digest text := nullif(p_digest[1], '');
+  v_reports boolean := coalesce(p_reports[1], false);
+  v_cleans_up boolean := coalesce(p_cleans_up[1], false);
 begin
   if cardinality(p_promise) > 1
     and not exists (select from {schema}.executions e where e.promise = p_promise[1])
@@ -47,11 +58,23 @@ begin
     -- insert. Where something is in the way, all of this is undone and done again with care; so it is not begun for a
     -- list that was started before.
     begin
-      with created as (
-        {include insert_rows}
-        returning e.eligible_at <= v_now and not e.paused as is_due
-      )
-      select bool_or(created.is_due) into v_woke from created;
+      if p_only is null and greatest(
+        cardinality(p_kind), cardinality(p_name), cardinality(p_version), cardinality(p_handler), cardinality(p_step),
+        cardinality(p_queue), cardinality(p_priority), cardinality(p_digest), cardinality(p_reports),
+        cardinality(p_cleans_up)
+      ) <= 1 and greatest(
+        cardinality(p_partition_key), cardinality(p_delay), cardinality(p_at), cardinality(p_unique_key),
+        cardinality(p_attributes), cardinality(p_paused), cardinality(p_deadline)
+      ) = 0 then
+        {include insert_alike}
+        v_woke := true;
+      else
+        with created as (
+          {include insert_rows}
+          returning e.eligible_at <= v_now and not e.paused as is_due
+        )
+        select bool_or(created.is_due) into v_woke from created;
+      end if;
       if v_woke then
         perform {schema}.wake_1('work');
       end if;
