@@ -77,6 +77,29 @@ async def test_pages_of_any_filter_hold_everything_once(
             assert found == [promise for promise in newest_first if promise in wanted], (where, look_at)
 
 
+async def test_what_was_started_in_bulk_is_found_by_name_in_its_place(hand: Hand, store: Store) -> None:
+    """On PostgreSQL it has no entry in the index of names."""
+    made: list[tuple[str, str]] = []
+    for number, count in enumerate((1, 300, 2, 64, 63, 1, 700, 1)):
+        name = "ab"[number % 3 == 1]
+        keys = [f"{number}-{n}" for n in range(count)]
+        assert {one.created for one in await hand.insert(*(row(key, name=name) for key in keys))} == {True}
+        made += [(key, name) for key in keys]
+    for claim in (await hand.ask(150, handlers=[handler_of("machine", name, 1) for name in "ab"])).claims:
+        await hand.apply(claim, done())
+    everything = [view.promise for view in chain(*await pages(store, ExecutionFilter(), 500, None))]
+    assert everything == [promise_of(key, name) for key, name in reversed(made)]
+    assert [await store.purge(Retention(age_seconds=0), limit) for limit in (70, 7)] == [70, 7]
+    everything = [view.promise for view in chain(*await pages(store, ExecutionFilter(), 500, None))]
+    assert len(everything) == len(made) - 77
+    by_id = dict(zip(everything, await store.get_many(everything), strict=True))
+    for name, statuses in product(("a", "b", "none"), ((), (Status.DONE,), (Status.RUNNABLE, Status.DONE))):
+        where = ExecutionFilter(name=name, statuses=statuses)
+        wanted = [promise for promise in everything if (view := by_id[promise]) is not None and fits(view, where)]
+        for limit, look_at in ((7, None), (300, None), (7, 40), (1, 5)):
+            assert [view.promise for view in chain(*await pages(store, where, limit, look_at))] == wanted
+
+
 async def test_a_page_is_short_rather_than_slow(hand: Hand, store: Store) -> None:
     """What no index finds is looked for among so many rows; the cursor leads on, and the next page finds it."""
     await hand.insert(row("old", name="a", queue="rare"))

@@ -352,3 +352,4 @@ class Oddities(Struct, frozen=True):
     locks: dict[str, str | None] = {}  # by partition key: who holds it; None: released, "": nobody that is there
     workers: tuple[str, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()  # id and name, where the index of attributes is not what the row says
+    unlisted: tuple[tuple[str, str], ...] = ()  # id and name of what no list by name would find

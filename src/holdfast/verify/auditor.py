@@ -218,6 +218,8 @@ class Auditor:
             )
         for owner in odd.attributes:
             self._fault(Owner(*owner), rules.ATTRIBUTES, "its attributes are not those it is found by")
+        for owner in odd.unlisted:
+            self._fault(Owner(*owner), rules.LISTED, "a list of what has its name leaves it out")
         workers = set(odd.workers)
         for record in self._pending.values():
             if record.locked_by is not None and record.locked_by not in workers:

@@ -56,6 +56,7 @@ TRANSITIONS: Final = Rule("transitions", "no line of a history is from after the
 JOURNAL_LENGTH: Final = Rule("journal-length", "the segments of a journal follow each other and add up to its length")
 ORPHANS: Final = Rule("orphans", "whatever belongs to an execution is gone when the execution is")
 ATTRIBUTES: Final = Rule("attributes", "what an execution is searched by is what its row says")
+LISTED: Final = Rule("listed", "whoever looks for a definition finds every execution of it")
 SCHEDULE: Final = Rule("schedule", "a schedule can be read")
 
 HANDLER: Final = Rule("handler", "the handler is the hash of kind, name and version")
@@ -67,7 +68,18 @@ BATCH: Final = Rule("batch", "the counters, the lane and the states of a batch's
 
 ROW_RULES: Final = (
     *(IDENTITY, PAYLOAD, LEASE, HOLDER, STARTED, COUNTERS, ENDED, ENDED_CLEAN, PARKED, WAKE, BARRIER, BLOCKED),
-    *(PARTITION, UNIQUE, UNIQUE_RELEASED, SUCCESSOR, TRANSITIONS, JOURNAL_LENGTH, ORPHANS, ATTRIBUTES, SCHEDULE),
+    *(
+        PARTITION,
+        UNIQUE,
+        UNIQUE_RELEASED,
+        SUCCESSOR,
+        TRANSITIONS,
+        JOURNAL_LENGTH,
+        ORPHANS,
+        ATTRIBUTES,
+        LISTED,
+        SCHEDULE,
+    ),
     *(HANDLER, OUTCOME, JOURNAL_FORMAT),
 )
 _JOURNAL: Final = tuple(Rule(f"journal {rule}", rule.text) for rule in JOURNAL_RULES)

@@ -443,16 +443,19 @@ async def test_a_page_far_down_of_what_lives_passes_over_nothing_that_ended(watc
 async def test_a_rare_definition_is_found_by_its_index(watched: Watched) -> None:
     """Issue 8: a list by kind or name costs the same however many others there are, and whatever was analysed."""
     await watched.store.insert([row(f"rare{n}", kind="flow", name="rare") for n in range(40)])
+    await watched.store.insert([row(f"crowd{n}", name="crowd") for n in range(300)])
     await fill(watched, "done", "done")
     for _ in range(2):
         watched.plans.clear()
         sql = watched.store._sql
         named = await watched.connection.fetch(sql["newest_named"], 2**62, None, "rare")
         assert [line["kind"] for line in named] == ["flow"]
-        found = await watched.connection.fetch(sql["browse_named"], 2**62, 0, None, None, 20, "flow", "rare")
-        assert len(found) == 20
-        assert watched.indexes() == {"executions_named"}
-        assert watched.widest() <= 40
+        for kind, name in (("flow", "rare"), ("machine", "crowd")):
+            found = await watched.connection.fetch(sql["browse_named"], 2**62, 0, None, None, 20, kind, name)
+            assert len(found) == 20
+        assert watched.indexes() == {"executions_named", "executions_pkey"}
+        assert watched.indexes("crowds") <= {"crowds_of", "Seq Scan"}  # of three rows
+        assert watched.widest() <= 300  # of a block
         await watched.connection.execute("vacuum analyze")
 
 

@@ -7,6 +7,7 @@ from tests.store.postgres.held import while_held
 
 from holdfast.core.identity import PromiseId
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.values import Retention
 from holdfast.testing.hand import Hand, fail, row
 
 
@@ -26,3 +27,20 @@ async def test_what_was_retried_meanwhile_stays(
     view = await ledger.get(claim.promise)
     assert view is not None
     assert view.successor == again
+
+
+async def test_purged_crowds_leave_no_entry(ledger: PostgresStore, hand: Hand, connect: Connect, schema: str) -> None:
+    """Nor is an entry gone while a row of its block is there."""
+    blocks = f"select array_agg(distinct block order by block) from {schema}.crowds"
+    rows = f"select array_agg(distinct id >> 8 order by id >> 8) from {schema}.executions where not listed"
+    await hand.insert(*(row(str(n)) for n in range(600)))
+    await hand.insert(row("alone"))
+    connection = await connect()
+    assert len(await connection.fetchval(blocks)) >= 3
+    await ledger.cancel([row(str(n)).promise for n in range(600) if n != 300])
+    while await ledger.purge(Retention(age_seconds=0), 77):
+        assert await connection.fetchval(blocks) == await connection.fetchval(rows)
+    assert len(await connection.fetchval(blocks)) == 1
+    await ledger.cancel([row("300").promise])
+    assert await ledger.purge(Retention(age_seconds=0), 77) == 1
+    assert await connection.fetchval(blocks) is None

@@ -13,6 +13,7 @@ from holdfast.core.status import Status
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.migrate import PACKAGE, RESERVED, ROUTINES, migrate, routines, routines_digest
 from holdfast.store.sql import load_text, migrations
+from holdfast.store.values import ExecutionFilter
 from holdfast.testing.hand import Hand, row, strand
 from holdfast.testing.postgres import PostgresServer
 
@@ -212,6 +213,30 @@ async def test_a_schema_that_holds_something_else_is_refused(postgres_url: str, 
     assert await connection.fetchval("select count(*) from pg_class where relnamespace = $1::regnamespace", schema) == 1
 
 
+async def test_what_was_started_before_there_were_crowds_is_found_by_its_name(
+    ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect
+) -> None:
+    """Migration 6 takes all that is there as listed."""
+    connection = await connect()
+    await ledger.insert([row(f"early{n}") for n in range(3)])
+    await connection.execute(f"drop index {schema}.executions_named; drop table {schema}.crowds")
+    await connection.execute(f"alter table {schema}.executions drop column listed")
+    await connection.execute(
+        f"create index executions_named on {schema}.executions ((kind || '/' || name), id) where name <> ''"
+    )
+    await connection.execute(f"update {schema}.schema_version set version = 5, routines_digest = 'earlier'")
+    newer = PostgresStore(postgres_url, schema=schema)
+    await newer.open()
+    await newer.insert([row(f"late{n}") for n in range(100)])
+    page = await newer.browse(ExecutionFilter(name=row("late0").name), 200)
+    found = [view.promise for view in page.items]
+    assert found == [
+        row(key).promise for key in reversed([*(f"early{n}" for n in range(3)), *(f"late{n}" for n in range(100))])
+    ]
+    assert await connection.fetchval(f"select count(*) from {schema}.executions where listed") == 3
+    await newer.close()
+
+
 async def test_a_ledger_whose_routines_answered_otherwise_is_brought_up_to_date(
     ledger: PostgresStore, postgres_url: str, schema: str, connect: Connect
 ) -> None:
@@ -229,7 +254,7 @@ async def test_a_ledger_whose_routines_answered_otherwise_is_brought_up_to_date(
         f"create function {schema}.flush_kept_1({arguments}, out inbox int, out at timestamptz) language sql as "
         "'select 0, now()'"
     )
-    await connection.execute(f"update {schema}.schema_version set version = 4, routines_digest = 'earlier'")
+    await connection.execute(f"update {schema}.schema_version set routines_digest = 'earlier'")
     newer = PostgresStore(postgres_url, schema=schema)
     await newer.open()
     await newer.close()

@@ -122,7 +122,10 @@ class Recording(Ledger):
                 for row in await connection.fetch(self._sql["records_locks"])
             }
             workers = tuple(row["id"] for row in await connection.fetch(self._sql["records_workers"]))
-        return Oddities(orphans=orphans, locks=locks, workers=workers)
+            unlisted = tuple(
+                (id_text(row["promise"]), row["name"]) for row in await connection.fetch(self._sql["records_unlisted"])
+            )
+        return Oddities(orphans=orphans, locks=locks, workers=workers, unlisted=unlisted)
 
     def _record_sql(
         self,

@@ -2,6 +2,7 @@
 --
 --   executions       one row an execution, of every kind: what it is, where it stands, who holds it; `executions_now` is
 --                    what a row and the journal that it may be behind say together
+--   crowds           where among the ids the rows are that have no entry in the index of names
 --   signals          inboxes: rows delivered and not yet consumed
 --   signal_keys      dedup keys of consumed signals, while their target lives (ruling E12)
 --   partition_locks  which execution holds a partition key; no holder: released, next head not chosen yet
@@ -93,6 +94,7 @@ create table {schema}.executions (
   started_at timestamptz,
   ended_at timestamptz,
   updated_at timestamptz not null,
+  listed boolean not null default true,   -- found by its name in `executions_named`; else by `crowds`
 
   constraint executions_promise unique (promise),
   constraint executions_holder check ((status = 'executing') = (locked_by is not null)),
@@ -126,9 +128,9 @@ create index executions_idle on {schema}.executions (queue, status, id)
 create index executions_failed on {schema}.executions (ended_at, id) where status = 'failed';
 create index executions_stranded on {schema}.executions (id) where status = 'stranded';
 -- What people ask for by kind and name, newest first. An expression, so that no plan takes it for a kind alone, and with a
--- condition, true of every row, that no hot statement implies: in a small ledger it finds an id as fast as the primary
--- key does, and a plan outlives that.
-create index executions_named on {schema}.executions ((kind || '/' || name), id) where name <> '';
+-- condition that no hot statement implies: in a small ledger it finds an id as fast as the primary key does, and a plan
+-- outlives that.
+create index executions_named on {schema}.executions ((kind || '/' || name), id) where listed;
 -- What executions are searched by. The column itself is json, which comes back as it was given.
 create index executions_attributes on {schema}.executions using gin ((attributes::jsonb) jsonb_path_ops)
   where attributes is not null;
@@ -146,6 +148,16 @@ end $$;
 create trigger executions_release_unique_key before update of status on {schema}.executions for each row
   when (new.unique_key is not null and not new.unique_released and new.status <> all (new.unique_scope))
   execute function {schema}.release_unique_key();
+
+-- Rows that were started in bulk are not listed: every index is written three times in the life of a row, as PostgreSQL
+-- writes all of them where one changes, and this one cost a sixth of a start. Instead an entry says that among 256 ids, those
+-- of one `block` (id >> 8), there are such rows of a definition; it commits with its rows. An entry whose rows are gone costs
+-- a look. Read by `crowd_1`.
+create table {schema}.crowds (
+  definition text not null,
+  block bigint not null
+);
+create index crowds_of on {schema}.crowds (definition, block);
 
 create table {schema}.signals (
   id bigint generated always as identity primary key,

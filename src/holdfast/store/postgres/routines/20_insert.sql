@@ -50,6 +50,7 @@ declare
   v_digest text := nullif(p_digest[1], '');
   v_reports boolean := coalesce(p_reports[1], false);
   v_cleans_up boolean := coalesce(p_cleans_up[1], false);
+  v_is_crowd boolean := cardinality(p_promise) >= 64 and p_kind[1] not in ('message', 'chunk');
 begin
   if cardinality(p_promise) > 1
     and not exists (select from {schema}.executions e where e.promise = p_promise[1])

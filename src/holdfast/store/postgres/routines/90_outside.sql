@@ -210,6 +210,8 @@ language plpgsql as $$
 declare
   v_before timestamptz := {schema}.clock() - p_age * interval '1 second';
   v_ids bigint[];
+  v_definitions text[];
+  v_blocks bigint[];
 begin
   v_ids := array(
     select e.id from {schema}.executions e
@@ -242,6 +244,15 @@ begin
   delete from {schema}.semaphores where job_id = any (v_ids);
   delete from {schema}.arrivals where job_id = any (v_ids);
   delete from {schema}.failures where job_id = any (v_ids);
-  delete from {schema}.executions where id = any (v_ids);
+  with gone as (
+    delete from {schema}.executions where id = any (v_ids) returning kind, name, id, listed
+  )
+  select array_agg(g.definition), array_agg(g.block) into v_definitions, v_blocks
+  from (select distinct kind || '/' || name, id >> 8 from gone where not listed) g(definition, block);
+  -- As a later statement, that does not see them. Where another purge deletes the rest just now, entries of nothing stay.
+  delete from {schema}.crowds c using unnest(v_definitions, v_blocks) g(definition, block)
+  where c.definition = g.definition and c.block = g.block and not exists (
+    select from {schema}.executions e
+    where e.id between g.block << 8 and (g.block << 8) + 255 and not e.listed and e.kind || '/' || e.name = g.definition);
   return cardinality(v_ids);
 end $$;

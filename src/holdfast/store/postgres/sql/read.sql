@@ -38,12 +38,20 @@ order by id desc limit $5
 
 -- name: browse_named
 -- The same of one definition. As a range of rows and not by `=`: then no other index has this order, and the planner
--- cannot go by the ids alone past all the others.
-select {view} from {schema}.executions_now
-where name <> '' and (kind || '/' || name, id) < ($6::text || '/' || $7::text, $1)
-  and (kind || '/' || name, id) > ($6::text || '/' || $7::text, $2)
-  and ($3::text is null or queue = $3) and ($4::text[] is null or status = any ($4::text[]::{schema}.status[]))
-order by kind || '/' || name desc, id desc limit $5
+-- cannot go by the ids alone past all the others. What was started in bulk is found apart.
+select {view} from {schema}.executions_now where id = any (array(
+  select id from (
+    (select id from {schema}.executions
+      where listed and (kind || '/' || name, id) < ($6::text || '/' || $7::text, $1)
+        and (kind || '/' || name, id) > ($6::text || '/' || $7::text, $2)
+        and ($3::text is null or queue = $3) and ($4::text[] is null or status = any ($4::text[]::{schema}.status[]))
+      order by kind || '/' || name desc, id desc limit $5)
+    union all
+    select {schema}.crowd_1($6, $7, $1, $2, $3, $4::text[]::{schema}.status[], $5)
+  ) found(id)
+  order by id desc limit $5
+))
+order by id desc
 
 -- name: browse_children
 select {view} from {schema}.executions_now
@@ -72,33 +80,51 @@ select low from halving where low >= high
 select id from {schema}.executions where id < $1 order by id desc limit 1 offset $2
 
 -- name: browse_named_floor
-select id from {schema}.executions
-where name <> '' and (kind || '/' || name, id) < ($3::text || '/' || $4::text, $1)
-  and kind || '/' || name >= $3::text || '/' || $4::text
-order by kind || '/' || name desc, id desc limit 1 offset $2
+select id from (
+  (select id from {schema}.executions
+    where listed and (kind || '/' || name, id) < ($3::text || '/' || $4::text, $1)
+      and kind || '/' || name >= $3::text || '/' || $4::text
+    order by kind || '/' || name desc, id desc limit $2 + 1)
+  union all
+  select {schema}.crowd_1($3, $4, $1, 0, null, null, $2 + 1)
+) found(id)
+order by id desc limit 1 offset $2
 
 -- name: newest_named
 -- The definitions that were asked for, each with its newest row: a few steps each, however many rows they have.
-with recursive named(definition) as (
-  (select e.kind || '/' || e.name as definition from {schema}.executions e where e.name <> '' order by definition limit 1)
+with recursive listed(definition) as (
+  (select e.kind || '/' || e.name as definition from {schema}.executions e where e.listed order by definition limit 1)
   union all
   select (
     select e.kind || '/' || e.name as definition from {schema}.executions e
-    where e.name <> '' and e.kind || '/' || e.name > n.definition order by definition limit 1
+    where e.listed and e.kind || '/' || e.name > l.definition order by definition limit 1
   )
-  from named n where n.definition is not null
+  from listed l where l.definition is not null
+),
+crowded(definition) as (
+  (select c.definition from {schema}.crowds c order by c.definition limit 1)
+  union all
+  select (
+    select c.definition from {schema}.crowds c where c.definition > l.definition order by c.definition limit 1
+  )
+  from crowded l where l.definition is not null
 ),
 parted as materialized (
   select definition, split_part(definition, '/', 1) as kind, split_part(definition, '/', 2) as name
-  from named where definition is not null
+  from (select definition from listed union select definition from crowded) named(definition) where definition is not null
 )
 select p.kind, p.name, newest.id from parted p cross join lateral (
-  select e.id from {schema}.executions e
-  where e.name <> '' and (e.kind || '/' || e.name, e.id) < (p.definition, $1::bigint)
-    and e.kind || '/' || e.name >= p.definition
-  order by e.kind || '/' || e.name desc, e.id desc limit 1
+  select max(found.id) as id from (
+    (select e.id from {schema}.executions e
+      where e.listed and (e.kind || '/' || e.name, e.id) < (p.definition, $1::bigint)
+        and e.kind || '/' || e.name >= p.definition
+      order by e.kind || '/' || e.name desc, e.id desc limit 1)
+    union all
+    select {schema}.crowd_1(p.kind, p.name, $1::bigint, 0, null, null, 1)
+  ) found(id)
 ) newest
 where ($2::text is null and p.kind not in ('message', 'chunk') or p.kind = $2) and ($3::text is null or p.name = $3)
+  and newest.id is not null
 order by newest.id desc
 
 -- name: browse_attributes

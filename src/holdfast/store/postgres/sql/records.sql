@@ -82,6 +82,12 @@ select {schema}.wake_1('work')
 -- name: records_orphans
 select count(*) from {schema}.{table} t where not exists (select from {schema}.executions e where e.id = t.{owner})
 
+-- name: records_unlisted
+select e.promise, e.name from {schema}.executions e
+where not e.listed and not exists (
+  select from {schema}.crowds c where c.definition = e.kind || '/' || e.name and c.block = e.id >> 8)
+order by e.id limit 1000
+
 -- What is asked of several tables at once.
 -- name: records_filled
 exists (select from {schema}.{table}) as {table}
