@@ -232,7 +232,7 @@ class App(Declarations):
         return [Handle(self._connection, PromiseId.from_bytes(view.promise), name=view.name) for view in page.items]
 
     async def register(self) -> None:
-        """Tell the ledger what is declared here, for starts by name; every worker does it when it is made."""
+        """Tell the ledger what is declared here, for starts by name; every worker does it when it starts."""
         store = await self._connection.store()
         await store.register_definitions(self._definitions())
         for name, spec in self._scheduled.items():
@@ -277,7 +277,6 @@ class App(Declarations):
         chosen = settings or WorkerSettings()
         if self._retention and not chosen.retention:
             chosen = chosen.with_retention(tuple(self._retention))
-        await self.register()
         store, results, release = await self._connection.store(), await self._connection.results(), self._release()
         functions, machines, flows = self._functions, self._machines, self._flows
         tried = (*functions.workflows, *functions.tasks, *machines.by_handler, *flows.messages)
@@ -294,6 +293,7 @@ class App(Declarations):
                 StrandedSweep(store, list(chosen.queue_limits()), tried, release),
             ],
             release=release,
+            tell=self.register,
         )
 
     def runners(self, settings: WorkerSettings | None = None) -> list[Runner]:

@@ -58,8 +58,16 @@ async def test_a_reaper_that_was_held_up_lets_the_living_beat_first(stores: Stor
     async def beat() -> None:
         beats()
 
-    loop = Reaper(stores.store, every_seconds=10, max_crashes=10, on_released=released, beat=beat)
+    loop = Reaper(
+        stores.store,
+        every_seconds=10,
+        max_crashes=10,
+        on_released=released,
+        beat=beat,
+        registered_us=await stores.store.now_us(),
+    )
     await loop.run_once()
+    assert beats.count == 0, "its lease has just begun"
     await stores.advance(LEASE_PASSED)
     assert await loop.run_once() == 10
     assert (released.count, beats.count) == (0, 1)

@@ -542,12 +542,23 @@ async def test_what_a_dead_worker_held_is_past_its_step_before_connections_are_w
         await dying.abandon()
         await working
         await rig.stores.advance(LEASE_PASSED)
-        faulty.on_call |= {"warm": lambda *_: note("warm"), "stirred": lambda *_: note("stirred")}
+        noted = ("reap", "pick", "register_definitions", "warm", "stirred")
+        faulty.on_call |= {name: lambda *_, name=name: note(name) for name in noted}
         async with other.app.worker(poll_seconds=3600):
             await handle.result()
     finally:
         await other.close()
-    assert order[:2] == ["step", "warm"]
+    assert list(dict.fromkeys(order))[:5] == ["reap", "pick", "step", "register_definitions", "warm"]
+
+
+async def test_a_worker_that_cannot_say_what_it_has_code_for_does_not_start(starting: tuple[Worker, Faulty]) -> None:
+    worker, faulty = starting
+    for start in (worker.start, worker.open):
+        faulty.fail("register_definitions")
+        with pytest.raises(StoreUnavailableError):
+            await start()
+        assert loops_at_work() == []
+        assert await worker.store.workers() == []
 
 
 async def test_work_that_takes_long_does_not_keep_the_other_loops_from_beginning(

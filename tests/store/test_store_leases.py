@@ -8,7 +8,7 @@ from holdfast.core.error_record import decode_error, type_name
 from holdfast.core.errors import ExecutionStrandedError
 from holdfast.core.status import Status
 from holdfast.store.base import Store
-from holdfast.store.values import NewSignal, Reaped
+from holdfast.store.values import NewSignal, Reaped, Registered
 from holdfast.testing.hand import LEASE_SECONDS, Hand, keep, park, promise_of, replay, row
 from holdfast.testing.stores import Stores
 
@@ -64,6 +64,17 @@ async def test_workers_are_listed_with_what_they_hold(stores: Stores, hand: Hand
     third = listed["w3"]
     assert (third.host, third.pid, third.queues) == ("h", 42, ("q1", "q2"))
     assert (third.started_at, third.expires_at) == (started, started + timedelta(seconds=99))
+
+
+async def test_who_registers_is_told_the_time_and_whether_a_lease_has_run_out(stores: Stores, hand: Hand) -> None:
+    async def register(name: str) -> Registered:
+        return await stores.store.register_worker(name, host="h", pid=1, queues=["q"], lease_seconds=LEASE_SECONDS * 2)
+
+    assert await register("w2") == Registered(await stores.store.now_us(), False)
+    await expire(stores)
+    assert await register("w3") == Registered(await stores.store.now_us(), True)
+    await stores.store.reap(10, max_crashes=10)
+    assert not (await register("w4")).is_after_others
 
 
 async def test_registering_an_id_again_begins_its_lease_anew(stores: Stores, hand: Hand) -> None:

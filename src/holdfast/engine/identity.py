@@ -13,6 +13,7 @@ from holdfast.core.errors import HoldfastError, StoreUnavailableError
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.observer import Observer
 from holdfast.store.base import Store
+from holdfast.store.values import Registered
 
 log = logging.getLogger("holdfast.engine")
 
@@ -47,10 +48,10 @@ class Identity:
     def current(self) -> str:
         return self._name
 
-    async def take(self) -> None:
+    async def take(self) -> Registered:
         """Register under a fresh name."""
         name = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(8)}"
-        await self._store.register_worker(
+        registered = await self._store.register_worker(
             name,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -58,6 +59,7 @@ class Identity:
             lease_seconds=self._lease_seconds,
         )
         self._name = name
+        return registered
 
     def lost(self, name: str) -> None:
         """The lease was reaped: whatever is at work here belongs to others now."""

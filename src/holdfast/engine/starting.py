@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.engine.active import ActiveClaims
 from holdfast.engine.picker import Picker
@@ -19,31 +19,36 @@ HEAD_START_SECONDS = 0.05  # for the first of what was picked, before connection
 
 
 async def begin_loops(
-    loops: Sequence[Service], store: Store, active: ActiveClaims, is_leaving: Callable[[], bool]
+    loops: Sequence[Service],
+    store: Store,
+    active: ActiveClaims,
+    is_leaving: Callable[[], bool],
+    tell: Callable[[], Awaitable[None]],
 ) -> None:
     """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
 
-    What the picker finds has a head start, and that connection to itself, also what the reaper has just taken back from
-    a dead worker; more are opened and warmed after it. Whoever takes long is not waited for.
+    The first two are the picker and the reaper, in either order. What the picker finds has a head start, and that
+    connection to itself, also what the reaper has just taken back from a dead worker. Then the ledger is told what this
+    worker has code for (`tell`), and more connections are opened and warmed. Whoever takes long is not waited for.
     """
     now = asyncio.get_running_loop().time
     give_up_at = now() + BEGIN_SECONDS
     warming: asyncio.Task[None] | None = None
-    picker: Picker | None = None
+    picker = next(service for service in loops if isinstance(service, Picker))
     try:
-        for service in loops:
+        for place, service in enumerate(loops):
             if is_leaving():  # told to stop while it started
                 return
-            picks = 0 if picker is None else picker.passes
+            picks = picker.passes
             await service.start()
             await service.passed(0, give_up_at - now())
-            if isinstance(service, Picker):
-                picker = service
+            if service is picker:
                 await _give_head_start(active)
-            elif isinstance(service, Reaper):
-                if service.released and picker is not None:
-                    await picker.passed(picks, give_up_at - now())
-                    await _give_head_start(active)
+            elif isinstance(service, Reaper) and service.released and picks:
+                await picker.passed(picks, give_up_at - now())
+                await _give_head_start(active)
+            if place == 1:
+                await tell()
                 warming = asyncio.create_task(store.warm())
                 await asyncio.wait([warming], timeout=max(0.0, give_up_at - now()))
     finally:

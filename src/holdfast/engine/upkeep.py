@@ -42,8 +42,9 @@ class Reaper(Service):
         on_released: Callable[[], None],
         beat: Callable[[], Awaitable[object]] | None = None,
         observer: Observer | None = None,
+        registered_us: int | None = None,
     ) -> None:
-        """`beat` extends this worker's own lease."""
+        """`beat` extends this worker's own lease; it has just begun, if the store's time of that is known."""
         super().__init__()
         self._store = store
         self._every_seconds = every_seconds
@@ -53,13 +54,14 @@ class Reaper(Service):
         self._on_released = on_released
         self._observer = observer
         self.released = 0  # rows of dead workers, so far
-        self._is_new = True  # this worker has just registered
+        self._registered_us = registered_us  # until the first pass
 
     async def run_once(self) -> float | None:
-        if self._beat is not None and not self._is_new:
-            await self._beat()
-        self._is_new = False
-        now_us = await self._store.now_us()
+        now_us, self._registered_us = self._registered_us, None
+        if now_us is None:
+            if self._beat is not None:
+                await self._beat()
+            now_us = await self._store.now_us()
         late_seconds = 0.0 if self._due_us is None else (now_us - self._due_us) / MICROSECONDS
         if late_seconds > LATE * self._every_seconds:
             self._due_us = None  # whatever comes between: nobody gets this time twice in a row

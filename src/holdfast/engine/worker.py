@@ -54,6 +54,10 @@ def _ignore_ended(promise: bytes, status: Status, result: str | None, error: str
     """Nobody in this process waits for results."""
 
 
+async def _tell_nothing() -> None:
+    """The ledger is to know nothing of this code."""
+
+
 class Worker:
     """Works on executions of one store. Implements the `Engine` that runners see."""
 
@@ -68,7 +72,9 @@ class Worker:
         services: Sequence[Service] = (),
         observer: Observer | None = None,
         release: str = "",
+        tell: Callable[[], Awaitable[None]] = _tell_nothing,
     ) -> None:
+        """`tell`: what the ledger is to know of this code, once the worker is registered."""
         self.store = store
         self.release = release
         self._settings = settings or WorkerSettings()
@@ -79,6 +85,7 @@ class Worker:
         self._observer = observer
         if observer is not None:
             observer.attach(store)
+        self._tell = tell
         self._services = tuple(services)  # loops of the models', run as this worker's own
         self._active = ActiveClaims()
         self._gate = asyncio.Lock()
@@ -221,6 +228,14 @@ class Worker:
 
     async def open(self) -> None:
         """Open resources and register; nothing is picked yet."""
+        await self._open()
+        try:
+            await self._tell()
+        except BaseException:
+            await self.stop(0)
+            raise
+
+    async def _open(self) -> None:
         refuse_in_import()
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time
@@ -230,7 +245,7 @@ class Worker:
             self._resources = await self._stack.enter_async_context(open_resources(self._lifespans))
             for runner in self._all_runners:
                 runner.check(self._resources)
-            await self._identity.take()
+            registered = await self._identity.take()
         except BaseException:
             self._threads.shutdown(wait=False)
             await self._stack.aclose()
@@ -278,16 +293,14 @@ class Worker:
             on_released=self._wake_picker,
             beat=self._heartbeat.run_once,
             observer=self._observer,
+            registered_us=registered.at_us,
         )
         self._timers = Timers(self.store, poll_seconds=settings.poll_seconds, on_fired=self._wake_picker)
         self._watcher = Watcher(self.store, self._watched, worker_id, settings.poll_seconds)
-        self._loops: list[Service] = [
-            self._picker,
-            self._reaper,
-            self._watcher,
-            self._timers,
-            self._sweep,
-        ]
+        first: list[Service] = [self._picker, self._reaper]
+        if registered.is_after_others:  # what they held is most likely what this worker is started for
+            first.reverse()
+        self._loops: list[Service] = [*first, self._watcher, self._timers, self._sweep]
         self._loops += self._services
         if settings.retention:
             every, batch = settings.retention_every_seconds, settings.retention_batch
@@ -296,13 +309,13 @@ class Worker:
 
     async def start(self) -> None:
         """Open, and run the loops."""
-        await self.open()
+        await self._open()
         await self._run_loops()
 
     async def _run_loops(self) -> None:
         try:
             await self._heartbeat.start()
-            await begin_loops(self._loops, self.store, self._active, lambda: self._is_draining)
+            await begin_loops(self._loops, self.store, self._active, lambda: self._is_draining, self._tell)
         except BaseException:  # a cancelled start must not leave a heart beating, nor resources open
             await self.stop(0)
             raise
@@ -360,7 +373,7 @@ class Worker:
 
     async def _opened_before(self, asked: asyncio.Event) -> bool:
         """Open; what a lifespan waits for, or the store, must not keep a worker from being stopped."""
-        opening, stopping = asyncio.ensure_future(self.open()), asyncio.ensure_future(asked.wait())
+        opening, stopping = asyncio.ensure_future(self._open()), asyncio.ensure_future(asked.wait())
         try:
             await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -46,6 +46,7 @@ from holdfast.store.values import (
     QueueStats,
     Reaped,
     Receipt,
+    Registered,
     Retention,
     Retried,
     Shown,
@@ -289,7 +290,7 @@ class Store(FlowLedger, Watching, Protocol):
 
     async def register_worker(
         self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
-    ) -> None:
+    ) -> Registered:
         """Begin the lease of a worker. An id that is there already begins anew and keeps what it holds."""
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:

@@ -237,6 +237,13 @@ class ExecutionClaim(Claim, gc=False, kw_only=True):
         self.epoch, self.revision, self.untold, self.told_at_us = held.epoch, held.revision, None, 0
 
 
+class Registered(Struct, frozen=True):
+    """Of a worker that has just begun its lease."""
+
+    at_us: int  # the store's time
+    is_after_others: bool  # there are leases that have run out: what their workers held can be taken back
+
+
 class Picked(Struct, frozen=True):
     claims: list[ExecutionClaim]
     next_due_seconds: float | None = None  # until the earliest not-yet-eligible row of these queues

@@ -17,6 +17,7 @@ from holdfast.store.values import (
     QueueSettings,
     QueueStats,
     Reaped,
+    Registered,
     Retention,
     Retried,
     Topic,
@@ -33,12 +34,14 @@ class Outside(Ledger):
 
     async def register_worker(
         self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
-    ) -> None:
+    ) -> Registered:
         reach("lease.before")
         async with self._connections.any("register a worker") as connection:
-            await connection.execute(self._sql["worker_register"], worker, host, pid, queues, lease_seconds)
+            row = await connection.fetchrow(self._sql["worker_register"], worker, host, pid, queues, lease_seconds)
+            assert row is not None, "an insert answers its row"
         self._connections.is_at_work = True
         reach("lease.after")
+        return Registered(*row)
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:
         reach("lease.before")

@@ -66,6 +66,7 @@ from holdfast.store.values import (
     QueueStats,
     Reaped,
     Receipt,
+    Registered,
     Retention,
     Retried,
     Shown,
@@ -214,8 +215,8 @@ class SqliteStore(Flowing):
 
     async def register_worker(
         self, worker: str, *, host: str, pid: int, queues: Sequence[str], lease_seconds: float
-    ) -> None:
-        await self._write("lease", lambda tx: working.register(tx, worker, host, pid, queues, lease_seconds))
+    ) -> Registered:
+        return await self._write("lease", lambda tx: working.register(tx, worker, host, pid, queues, lease_seconds))
 
     async def beat(self, worker: str, lease_seconds: float) -> bool:
         return await self._write("lease", lambda tx: working.beat(tx, worker, lease_seconds))

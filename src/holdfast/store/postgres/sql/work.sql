@@ -202,6 +202,8 @@ from {schema}.clock() now, set_config('synchronous_commit', 'off', true)
 on conflict (id) do update
 set host = excluded.host, pid = excluded.pid, queues = excluded.queues, started_at = excluded.started_at,
     expires_at = excluded.expires_at
+returning (extract(epoch from {schema}.clock()) * 1000000)::bigint as at_us,
+  exists (select from {schema}.workers w where w.expires_at <= {schema}.clock()) as is_after_others
 
 -- name: worker_beat
 update {schema}.workers set expires_at = {schema}.clock() + $2::float8 * interval '1 second' where id = $1 returning id

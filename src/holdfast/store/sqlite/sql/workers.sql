@@ -4,6 +4,9 @@ on conflict (id) do update
 set host = excluded.host, pid = excluded.pid, queues = excluded.queues, started_at = excluded.started_at,
     expires_at = excluded.expires_at;
 
+-- name: worker_run_out
+select exists (select 1 from workers where expires_at <= ?);
+
 -- name: worker_beat
 update workers set expires_at = ? where id = ?;
 
