@@ -87,7 +87,7 @@ async def test_a_frozen_worker_changes_nothing_when_it_wakes(mortal_server: Post
             return None
         if "flush" in statement:
             late.append(statement)
-        return Cut.REQUEST if not late and ("set expires_at" in statement or "pick_2" in statement) else None
+        return Cut.REQUEST if not late and ("set expires_at" in statement or "pick_3" in statement) else None
 
     async with on_store(app, store), PostgresProxy(url, judge) as proxy:
         await start_all(chains=60, trees=0, waiters=0)
@@ -129,7 +129,7 @@ async def test_connections_cut_around_commits_lose_and_repeat_nothing(
     def judge(statement: str) -> Cut | None:
         if "flush" in statement:
             return chance.choice([Cut.REPLY, Cut.REPLY, Cut.REQUEST]) if chance.random() < 0.1 else None
-        if any(word in statement for word in ("pick_2", "reclaim_1", "disown_1", "reap_1", "set expires_at")):
+        if any(word in statement for word in ("pick_3", "reclaim_1", "disown_1", "reap_1", "set expires_at")):
             return chance.choice([Cut.REPLY, Cut.REQUEST]) if chance.random() < 0.05 else None
         return None
 

@@ -273,7 +273,7 @@ async def test_nothing_begins_before_what_came_is_committed(
     rig: Rig, kind: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it is, and be it the end of a child that nobody waits for, or time for the next attempt at a call:
-    PostgreSQL's `pick_2` relies on it."""
+    PostgreSQL's `pick_3` relies on it."""
     committed: list[int] = []
 
     @rig.app.task(retry=RetryPolicy(max_attempts=2, initial_delay=10))

@@ -12,6 +12,7 @@ from holdfast.store.effects import Commit
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.columns import signal_columns
 from holdfast.store.postgres.flush import build_call
+from holdfast.store.postgres.front import THE_FIRST
 from holdfast.store.values import NewSignal
 from holdfast.testing.hand import HANDLER
 
@@ -45,5 +46,5 @@ async def deliver_in(connection: Connection, store: PostgresStore, *signals: New
 
 
 async def pick_in(connection: Connection, store: PostgresStore, worker: str, limit: int) -> list[bytes]:
-    rows = await connection.fetch(store._sql["pick"], worker, ["default"], [limit], [HANDLER], limit)
+    rows = await connection.fetch(store._sql["pick"], worker, ["default"], [limit], [HANDLER], limit, *THE_FIRST)
     return [row["promise"] for row in rows if row["id"] is not None]

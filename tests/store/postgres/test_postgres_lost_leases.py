@@ -46,7 +46,7 @@ async def picked(schema: str, connect: Connect) -> tuple[int, str, str]:
     """How many a pick leases, whether its commit waits, and whether the next one of its session does."""
     connection = await connect()
     async with connection.transaction():
-        statement = f"select * from {schema}.pick_2('w1', '{{default}}', '{{10}}', $1, 10)"
+        statement = f"select * from {schema}.pick_3('w1', '{{default}}', '{{10}}', $1, 10, null, null, null)"
         leased = len(await connection.fetch(statement, [HANDLER])) - 1
         own = await connection.fetchval("show synchronous_commit")
     return leased, own, await connection.fetchval("show synchronous_commit")

@@ -28,6 +28,7 @@ from holdfast.store.flows import FLOW, MESSAGE, Collate, EndJob, OpenJob, Settle
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.columns import execution_columns, insertion_order, signal_columns
 from holdfast.store.postgres.flush import build_call
+from holdfast.store.postgres.front import THE_FIRST, Place
 from holdfast.store.postgres.reading import IDLE
 from holdfast.store.postgres.rows import claim_of
 from holdfast.store.values import ExecutionClaim, NewSignal
@@ -79,8 +80,8 @@ class Watched:
     async def analyse(self) -> None:
         await self.connection.execute("vacuum analyze")
 
-    async def pick(self, limit: int = BATCH) -> list[ExecutionClaim]:
-        rows = await self.call("pick", "w1", ["default"], [limit], [HANDLER], limit)
+    async def pick(self, limit: int = BATCH, place: Place = THE_FIRST) -> list[ExecutionClaim]:
+        rows = await self.call("pick", "w1", ["default"], [limit], [HANDLER], limit, *place)
         return [claim_of(found) for found in rows if found["id"] is not None]
 
     async def flush(self, claims: list[ExecutionClaim], advance: AdvanceExecution) -> None:
@@ -200,6 +201,28 @@ async def test_a_pick_is_flat_and_by_its_index(watched: Watched, analysed: str) 
     assert watched.pages() < 3 * pages_alone
     assert await watched.pick() == []
     assert watched.pages() < pages_alone
+
+
+@STATISTICS
+async def test_a_pick_from_where_its_worker_is_reads_nothing_that_was_taken(watched: Watched, analysed: str) -> None:
+    """Ruling E8, before any vacuum: what was taken is still in the index, in front of what is left."""
+    await watched.store.insert([row(f"first{n}") for n in range(MANY)])
+    if analysed == "early":
+        await watched.analyse()
+    (first,) = await watched.pick(1)
+    pages_alone = watched.pages()
+    await watched.pick(MANY - 100)
+    if analysed == "late":
+        await watched.connection.execute("analyze")
+    (next_one,) = await watched.pick(1)
+    pages_from_the_first = watched.pages()
+    schema = watched.store._schema
+    at = await watched.connection.fetchval(f"select eligible_at from {schema}.executions where id = $1", next_one.row)
+    (one_more,) = await watched.pick(1, (next_one.priority, at, next_one.row))
+    assert watched.indexes() == {"executions_pick", "executions_pick_keyed", "executions_pkey"}
+    assert watched.pages() < pages_alone + 5
+    assert pages_from_the_first > watched.pages() + 10, "else there was nothing to pass by"
+    assert first.row < next_one.row < one_more.row
 
 
 @STATISTICS

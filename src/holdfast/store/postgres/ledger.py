@@ -12,6 +12,7 @@ from holdfast.store.base import Ear
 from holdfast.store.postgres.address import SCHEMA_PARAMETER, Address
 from holdfast.store.postgres.connections import Connections, check_session
 from holdfast.store.postgres.ears import PostgresEar
+from holdfast.store.postgres.front import Front
 from holdfast.store.postgres.migrate import PACKAGE, check_schema, migrate
 from holdfast.store.sql import load_blocks
 from holdfast.store.values import Topic
@@ -64,6 +65,7 @@ class Ledger:
         self._size = connections
         self._sql = _statements(self._schema)
         self._connections = self._make_connections()
+        self._front = Front()
         self._ears: list[PostgresEar] = []
         self._is_open = False
         self._is_let_in = False  # what it is a sibling of is open

@@ -25,10 +25,13 @@ from holdfast.store.values import (
 Row: TypeAlias = asyncpg.Record
 
 
+place_of = itemgetter("priority", "eligible_at", "id")  # in the order of a pick
+
+
 def claims_of(rows: Sequence[Row]) -> list[ExecutionClaim]:
-    """Rows of `pick_2` or `reclaim_1`, put in the order of a pick; all of one call were leased at one moment."""
+    """Rows of `pick_3` or `reclaim_1`, put in the order of a pick; all of one call were leased at one moment."""
     picked_at_us = to_us(rows[0]["picked_at"]) if rows else 0
-    return [claim_of(row, picked_at_us) for row in sorted(rows, key=itemgetter("priority", "eligible_at", "id"))]
+    return [claim_of(row, picked_at_us) for row in sorted(rows, key=place_of)]
 
 
 def claim_of(row: Row, picked_at_us: int = 0) -> ExecutionClaim:

@@ -26,6 +26,7 @@ from holdfast.store.postgres.columns import (
     signal_columns,
 )
 from holdfast.store.postgres.flush import Call, advance_of, build_call, kept_arguments, read_answer
+from holdfast.store.postgres.front import THE_FIRST
 from holdfast.store.postgres.leaving import Leaving
 from holdfast.store.postgres.ledger import Ledger
 from holdfast.store.postgres.rows import claims_of
@@ -149,12 +150,15 @@ class Work(Ledger):
                 [queue.room for queue in queues],
                 handlers,
                 limit,
+                *self._front.place(worker, queues),
             )
         reach("pick.after")
-        next_due: float | None = rows[-1]["next_due"]
+        rest = rows.pop()
+        self._front.picked(worker, queues, limit, rows)
+        next_due: float | None = rest["next_due"]
         if next_due == -1:
             return Picked([], worker_lost=True)
-        return Picked(claims_of(rows[:-1]), next_due)
+        return Picked(claims_of(rows), next_due)
 
     async def flush(self, worker: str, commits: Sequence[Commit]) -> Flushed:
         if not commits:
@@ -285,7 +289,7 @@ class Work(Ledger):
 
     async def _warm_picking(self) -> None:
         async with self._connections.any("pick") as connection:
-            await connection.fetch(self._sql["pick"], "", [""], [1], [], 0)
+            await connection.fetch(self._sql["pick"], "", [""], [1], [], 0, *THE_FIRST)
             await connection.fetch(self._sql["journal_of"], b"")
             await connection.fetch(self._sql["insert_one"], b"", "", "null", *("",) * 3, 0, 0, *("",) * 2, 0, "", False)
 

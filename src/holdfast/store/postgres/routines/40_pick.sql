@@ -131,6 +131,8 @@ declare
   v_has_keyed boolean;
   v_queue text;
   v_plain int;
+  v_from_at timestamptz := '-infinity';
+  v_from_id bigint := 0;
   v_at int;
   v_wait double precision;
   v_due double precision;

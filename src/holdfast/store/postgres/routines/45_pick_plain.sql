@@ -2,9 +2,16 @@
 -- A connection analyses and plans each statement, and each expression, when it first comes to it; so a worker that has
 -- just started waits for its first pick much less where there are few. And one that is idle plans them in advance: a pick
 -- of no rows goes through all of them, for whichever worker, and finds nothing.
+--
+-- What was taken leaves entries in the index until the next vacuum, all of them where the next look would begin: a million
+-- in a busy minute. So a worker that empties a long queue says where it is, and is looked for from there on; `p_front_*`
+-- are the place of the first row that it had last. Rows that are more urgent are found all the same. One that comes to be
+-- before that place, as when its start took long to commit, is found by a look from the very first, as one is when there
+-- are fewer rows than were asked for, and when the worker gives no place: see `Front` for how often.
 
-create or replace function {schema}.pick_2(
-  p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int
+create or replace function {schema}.pick_3(
+  p_worker text, p_queues text[], p_rooms int[], p_handlers bigint[], p_limit int,
+  p_front_priority smallint, p_front_at timestamptz, p_front_id bigint
 ) returns table (
   {include claim_columns}
 ) language plpgsql as $$
@@ -13,6 +20,9 @@ declare
   v_now timestamptz := {schema}.clock();
   v_queue text := p_queues[1];
   v_plain int := least(p_rooms[1], p_limit);
+  v_urgent int := coalesce(p_front_priority - 1, 32767);  -- the least urgent priority that goes before where it is
+  v_from_at timestamptz := coalesce(p_front_at, '-infinity');
+  v_from_id bigint := coalesce(p_front_id, 0);
   v_priority int;
   v_next record;
   v_is_limited boolean;
@@ -22,21 +32,38 @@ declare
   v_ids bigint[] := '{}';
   v_is_trial boolean := p_limit = 0;
 begin
-  select exists (
-      select from {schema}.queues u
-      where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)),
-    exists (select from {schema}.partition_locks where holder is null),
-    (select e.priority from {schema}.executions e
-      where e.queue = v_queue and e.status = 'runnable' and not e.paused and e.partition_key is null
-      order by e.queue, e.priority limit 1),
-    cardinality(p_queues) = 1 and p_rooms[1] > 0 and not exists (
-      select from {schema}.executions e
-      where e.queue = v_queue and e.status = 'runnable' and not e.paused and not e.key_blocked
-        and e.partition_key is not null)
-  into v_is_limited, v_is_unsettled, v_priority, v_is_plain;
-  v_is_plain := v_is_plain and not v_is_limited and not v_is_unsettled;
+  loop
+    select exists (
+        select from {schema}.queues u
+        where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)),
+      exists (select from {schema}.partition_locks where holder is null),
+      (select e.priority from {schema}.executions e
+        where e.queue = v_queue and e.priority <= v_urgent and e.status = 'runnable' and not e.paused
+          and e.partition_key is null
+        order by e.queue, e.priority limit 1),
+      cardinality(p_queues) = 1 and p_rooms[1] > 0 and not exists (
+        select from {schema}.executions e
+        where e.queue = v_queue and e.status = 'runnable' and not e.paused and not e.key_blocked
+          and e.partition_key is not null)
+    into v_is_limited, v_is_unsettled, v_priority, v_is_plain;
+    v_is_plain := v_is_plain and not v_is_limited and not v_is_unsettled;
+    if v_priority is null then
+      v_priority := p_front_priority;
+    else
+      p_front_priority := null;
+      v_from_at := '-infinity';
+      v_from_id := 0;
+    end if;
+    if v_is_plain and v_priority is not null or v_is_trial then
+      v_ids := array({include scan_plain});
+    end if;
+    exit when p_front_priority is null or not v_is_plain or cardinality(v_ids) >= v_plain;
+    p_front_priority := null;
+    v_urgent := 32767;
+    v_from_at := '-infinity';
+    v_from_id := 0;
+  end loop;
   if v_is_plain and v_priority is not null or v_is_trial then
-    v_ids := array({include scan_plain});
     if cardinality(v_ids) < v_plain or v_is_trial then
       -- The first row behind those that are due: of this priority, or of another one.
       select e.priority, e.eligible_at into v_next from {schema}.executions e

@@ -1,4 +1,4 @@
--- A claim, as pick_2 and reclaim_1 answer it. `inbox` has an array a signal: its id, name, payload and kind.
+-- A claim, as pick_3 and reclaim_1 answer it. `inbox` has an array a signal: its id, name, payload and kind.
 id bigint, promise bytea, epoch bigint, kind text, name text, version int, handler bigint, queue text,
 priority smallint, attempt int, partition_key text, revision bigint, step text, state json, crashes int,
 digest text, awaits text[], timed_out boolean, children_ready boolean, barrier_round int, next_child bigint,

@@ -115,7 +115,7 @@ update {schema}.schedules set next_at = $1, buffered_at = $2, last_at = $3, last
 where name = $5 and next_at = $6 and buffered_at is not distinct from $7 and spec::text = $8 and not paused
 
 -- name: pick
-select * from {schema}.pick_2($1, $2, $3, $4, $5)
+select * from {schema}.pick_3($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: flush_plain
 select * from {schema}.flush_plain_2(
