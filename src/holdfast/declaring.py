@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, get_overloads, overload
 
 from holdfast.core.durations import Duration, seconds
-from holdfast.core.errors import ConfigurationError
+from holdfast.core.errors import ConfigurationError, InvalidArgumentError
 from holdfast.core.identity import check_name
 from holdfast.core.retry import RetryPolicy
 from holdfast.engine.lifespan import Lifespan
@@ -271,6 +272,12 @@ class Declarations:
 
     def _declared(self, kind: Any, add: Any, make_starter: Any, function: Any, settings: dict[str, Any]) -> Any:
         """What `kind` makes of a function; or a decorator that makes it."""
+        decorator = kind.__name__.lower()
+        accepted = inspect.signature(Task if issubclass(kind, Task) else kind).parameters  # a transaction says why not
+        for name in settings.keys() - accepted.keys():
+            shown = inspect.signature(get_overloads(getattr(Declarations, decorator))[-1]).parameters.values()
+            known = ", ".join(sorted(each.name for each in shown if each.kind is each.KEYWORD_ONLY))
+            raise InvalidArgumentError(f"@app.{decorator} has no setting {name!r}; the settings are {known}")
 
         def declare(function: Callable[..., Any]) -> Any:
             limit = self._connection.payload_limit

@@ -113,6 +113,19 @@ def test_a_retry_is_a_policy_and_no_number() -> None:
             declare(flaky, retry=3)
 
 
+@pytest.mark.parametrize("kind", ["task", "transaction", "workflow", "batch"])
+def test_a_setting_that_does_not_exist_is_named_with_those_that_do(kind: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"^@app.{kind} has no setting 'prio'; .* are .*, priority, "):
+        getattr(untyped, kind)(prio=1)
+
+
+def test_a_setting_that_transactions_cannot_have_is_not_offered() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"name, priority, queue, raises, retry, timeout$"):
+        untyped.transaction(prio=1)
+    with pytest.raises(DefinitionError, match="it runs exactly once"):
+        untyped.transaction(effects="at_most_once")(lambda connection: None)
+
+
 @pytest.mark.parametrize("declare", [untyped.task, untyped.transaction, untyped.workflow])
 def test_raises_takes_one_class_or_several_and_says_what_it_takes(declare: Any) -> None:
     async def body(ctx: Any) -> None: ...
