@@ -2,8 +2,7 @@
 
 An index keeps the entries of rows that were taken until the next vacuum, a million in a busy minute, all of them in
 front of those that are left. A pick from where the worker is passes them by. It also passes by a row that only now
-comes to be in front of that place, as one whose start took long to commit or whose worker died: until so many rows more
-were taken, or for a second, whichever ends first.
+comes to be in front of that place, as one whose start took long to commit or whose worker died: for up to a second.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from holdfast.store.values import QueueRoom
 
 Place: TypeAlias = tuple[int | None, datetime | None, int | None]  # priority, time, id
 
-LONG: Final = 4_000  # rows, each pick as many as it asked for: then from where they end, until as many more were taken
-SECONDS: Final = 1.0
+LONG: Final = 4_000  # rows, each pick as many as it asked for: then the next ones begin where they end,
+SECONDS: Final = 1.0  # but for one so often
 THE_FIRST: Final[Place] = (None, None, None)
 
 
@@ -30,19 +29,13 @@ class Front:
         self._whose: tuple[str, str] | None = None
         self._place = THE_FIRST
         self._taken = 0  # by picks that had all they asked for, one after another
-        self._looked_taken = 0  # at the last look from the very first
-        self._looked_at = 0.0
+        self._looked_at = 0.0  # from the very first, the last time
 
     def place(self, worker: str, queues: Sequence[QueueRoom]) -> Place:
         """Where this pick begins."""
-        if (
-            self._whose == _whose(worker, queues)
-            and self._taken >= LONG
-            and self._taken - self._looked_taken < LONG
-            and monotonic() - self._looked_at < SECONDS
-        ):
+        if self._whose == _whose(worker, queues) and self._taken >= LONG and monotonic() - self._looked_at < SECONDS:
             return self._place
-        self._looked_taken, self._looked_at = self._taken, monotonic()
+        self._looked_at = monotonic()
         return THE_FIRST
 
     def picked(self, worker: str, queues: Sequence[QueueRoom], limit: int, rows: Sequence[Row]) -> None:

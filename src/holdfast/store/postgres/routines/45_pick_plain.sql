@@ -21,9 +21,9 @@ declare
   v_queue text := p_queues[1];
   v_plain int := least(p_rooms[1], p_limit);
   v_urgent int := coalesce(p_front_priority - 1, 32767);  -- the least urgent priority that goes before where it is
-  v_from_at timestamptz := coalesce(p_front_at, '-infinity');
-  v_from_id bigint := coalesce(p_front_id, 0);
   v_priority int;
+  v_from_at timestamptz;  -- the first row that there is, or where it is
+  v_from_id bigint;
   v_next record;
   v_is_limited boolean;
   v_is_unsettled boolean;
@@ -37,22 +37,25 @@ begin
         select from {schema}.queues u
         where u.name = any (p_queues) and (u.paused or u.concurrency is not null or u.rate is not null)),
       exists (select from {schema}.partition_locks where holder is null),
-      (select e.priority from {schema}.executions e
-        where e.queue = v_queue and e.priority <= v_urgent and e.status = 'runnable' and not e.paused
-          and e.partition_key is null
-        order by e.queue, e.priority limit 1),
       cardinality(p_queues) = 1 and p_rooms[1] > 0 and not exists (
         select from {schema}.executions e
         where e.queue = v_queue and e.status = 'runnable' and not e.paused and not e.key_blocked
-          and e.partition_key is not null)
-    into v_is_limited, v_is_unsettled, v_priority, v_is_plain;
+          and e.partition_key is not null),
+      f.priority, f.eligible_at, f.id
+    into v_is_limited, v_is_unsettled, v_is_plain, v_priority, v_from_at, v_from_id
+    from (select) as one left join lateral (
+      select e.priority, e.eligible_at, e.id from {schema}.executions e
+      where e.queue = v_queue and e.priority <= v_urgent and e.status = 'runnable' and not e.paused
+        and e.partition_key is null
+      order by e.queue, e.priority, e.eligible_at, e.id limit 1
+    ) f on true;
     v_is_plain := v_is_plain and not v_is_limited and not v_is_unsettled;
     if v_priority is null then
       v_priority := p_front_priority;
+      v_from_at := p_front_at;
+      v_from_id := p_front_id;
     else
       p_front_priority := null;
-      v_from_at := '-infinity';
-      v_from_id := 0;
     end if;
     if v_is_plain and v_priority is not null or v_is_trial then
       v_ids := array({include scan_plain});
@@ -60,8 +63,6 @@ begin
     exit when p_front_priority is null or not v_is_plain or cardinality(v_ids) >= v_plain;
     p_front_priority := null;
     v_urgent := 32767;
-    v_from_at := '-infinity';
-    v_from_id := 0;
   end loop;
   if v_is_plain and v_priority is not null or v_is_trial then
     if cardinality(v_ids) < v_plain or v_is_trial then
