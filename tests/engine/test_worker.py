@@ -25,7 +25,7 @@ from holdfast import (
     Status,
     step,
 )
-from holdfast.core.errors import ConfigurationError, StoreUnavailableError
+from holdfast.core.errors import ConfigurationError, NotFoundError, StoreUnavailableError
 from holdfast.engine.settings import WorkerSettings
 from holdfast.engine.worker import Worker
 from holdfast.store.base import handler_of
@@ -548,7 +548,24 @@ async def test_what_a_dead_worker_held_is_past_its_step_before_connections_are_w
             await handle.result()
     finally:
         await other.close()
-    assert list(dict.fromkeys(order))[:5] == ["reap", "pick", "step", "register_definitions", "warm"]
+    assert list(dict.fromkeys(order))[:5] == ["reap", "register_definitions", "pick", "step", "warm"]
+
+
+async def test_work_that_waited_for_a_worker_starts_by_name_what_this_one_brings(rig: Rig) -> None:
+    @rig.app.task
+    async def part() -> None: ...
+
+    @rig.app.task
+    async def whole() -> str:
+        try:
+            await rig.app.start_by_name(part.name)
+        except NotFoundError as error:
+            return str(error)
+        return "started"
+
+    started = await whole.start()
+    async with rig.app.worker():
+        assert await started.result() == "started"
 
 
 async def test_a_worker_that_cannot_say_what_it_has_code_for_does_not_start(starting: tuple[Worker, Faulty]) -> None:

@@ -27,9 +27,10 @@ async def begin_loops(
 ) -> None:
     """Each behind the first pass of the one before: they share a connection, and none is in the picker's way.
 
-    The first two are the picker and the reaper, in either order. What the picker finds has a head start, and that
-    connection to itself, also what the reaper has just taken back from a dead worker. Then the ledger is told what this
-    worker has code for (`tell`), and more connections are opened and warmed. Whoever takes long is not waited for.
+    The first two are the picker and the reaper, in either order. Before anything is picked the ledger is told what this
+    worker has code for (`tell`): what is picked may start that by name. What the picker finds has a head start, and
+    that connection to itself, also what the reaper has just taken back from a dead worker. Then more connections are
+    opened and warmed. Whoever takes long is not waited for.
     """
     now = asyncio.get_running_loop().time
     give_up_at = now() + BEGIN_SECONDS
@@ -39,6 +40,8 @@ async def begin_loops(
         for place, service in enumerate(loops):
             if is_leaving():  # told to stop while it started
                 return
+            if service is picker:
+                await tell()
             picks = picker.passes
             await service.start()
             await service.passed(0, give_up_at - now())
@@ -48,7 +51,6 @@ async def begin_loops(
                 await picker.passed(picks, give_up_at - now())
                 await _give_head_start(active)
             if place == 1:
-                await tell()
                 warming = asyncio.create_task(store.warm())
                 await asyncio.wait([warming], timeout=max(0.0, give_up_at - now()))
     finally:
