@@ -44,3 +44,14 @@ async def test_purged_crowds_leave_no_entry(ledger: PostgresStore, hand: Hand, c
     await ledger.cancel([row("300").promise])
     assert await ledger.purge(Retention(age_seconds=0), 77) == 1
     assert await connection.fetchval(blocks) is None
+
+
+async def test_two_purges_that_empty_a_block_between_them_leave_no_entry(
+    ledger: PostgresStore, hand: Hand, connect: Connect, held: Connection, schema: str
+) -> None:
+    """Neither sees what the other has deleted before that commits."""
+    await hand.insert(*(row(str(n)) for n in range(64)))
+    await ledger.cancel([row(str(n)).promise for n in range(64)])
+    assert await held.fetchval(f"select {schema}.purge_1(0, null, null, 40)") == 40
+    assert await while_held(await connect(), held, ledger.purge(Retention(age_seconds=0), 40)) == 24
+    assert await held.fetchval(f"select count(*) from {schema}.crowds") == 0

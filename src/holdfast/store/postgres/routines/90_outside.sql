@@ -249,7 +249,11 @@ begin
   )
   select array_agg(g.definition), array_agg(g.block) into v_definitions, v_blocks
   from (select distinct kind || '/' || name, id >> 8 from gone where not listed) g(definition, block);
-  -- As a later statement, that does not see them. Where another purge deletes the rest just now, entries of nothing stay.
+  -- As later statements, that do not see them, nor what another purge has deleted of the same blocks: who comes second waits
+  -- for the first, or else both would find the rest there still and leave entries of nothing, which nobody would delete.
+  perform from {schema}.crowds c join unnest(v_definitions, v_blocks) g(definition, block)
+    on c.definition = g.definition and c.block = g.block
+    order by c.definition, c.block, c.ctid for update of c;
   delete from {schema}.crowds c using unnest(v_definitions, v_blocks) g(definition, block)
   where c.definition = g.definition and c.block = g.block and not exists (
     select from {schema}.executions e
