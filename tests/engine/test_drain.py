@@ -320,6 +320,26 @@ async def test_a_signal_ends_a_worker_that_is_still_starting(rig: Rig) -> None:
     assert await rig.stores.store.workers() == []
 
 
+async def test_a_signal_ends_a_worker_that_cannot_say_what_it_has_code_for(rig: Rig) -> None:
+    """The store does not answer: nothing is picked yet, and nothing waited for."""
+    faulty = Faulty(rig.stores.unopened())
+    other, telling = Rig(rig.stores, store=faulty.as_store()), asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        telling.set()
+        await asyncio.Event().wait()
+
+    Slow(other)
+    faulty.on_call["register_definitions"] = hang
+    run, _ = await running(other)
+    await telling.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await run
+    assert faulty.calls["pick"] == 0
+    assert await rig.stores.store.workers() == []
+    await other.close()
+
+
 async def test_the_third_signal_ends_a_worker_whose_loop_does_not_turn(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

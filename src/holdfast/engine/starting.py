@@ -38,10 +38,10 @@ async def begin_loops(
     picker = next(service for service in loops if isinstance(service, Picker))
     try:
         for place, service in enumerate(loops):
+            if service is picker and not is_leaving():
+                await tell()
             if is_leaving():  # told to stop while it started
                 return
-            if service is picker:
-                await tell()
             picks = picker.passes
             await service.start()
             await service.passed(0, give_up_at - now())
@@ -56,6 +56,22 @@ async def begin_loops(
     finally:
         if warming is not None:
             await _end_warming(warming, store)
+
+
+async def done_before(asked: asyncio.Event, work: Awaitable[object]) -> bool:
+    """Whether it was: what a lifespan waits for, or the store, must not keep a worker from being stopped."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(asked.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+    if working.cancelled():
+        return False
+    await working
+    return True
 
 
 async def _give_head_start(active: ActiveClaims) -> None:

@@ -33,7 +33,7 @@ from holdfast.engine.rescue import Rescue
 from holdfast.engine.runner import Runner
 from holdfast.engine.service import Service
 from holdfast.engine.settings import WorkerSettings
-from holdfast.engine.starting import begin_loops
+from holdfast.engine.starting import begin_loops, done_before
 from holdfast.engine.stop_signals import heard_signals
 from holdfast.engine.threads import StepThreads
 from holdfast.engine.upkeep import Reaper, RetentionSweep, Timers
@@ -310,12 +310,17 @@ class Worker:
     async def start(self) -> None:
         """Open, and run the loops."""
         await self._open()
-        await self._run_loops()
+        await self._run_loops(asyncio.Event())
 
-    async def _run_loops(self) -> None:
+    async def _run_loops(self, asked: asyncio.Event) -> None:
+        """`asked`: to stop. No further loop begins then."""
+
+        async def tell() -> None:
+            await done_before(asked, self._tell())
+
         try:
             await self._heartbeat.start()
-            await begin_loops(self._loops, self.store, self._active, lambda: self._is_draining, self._tell)
+            await begin_loops(self._loops, self.store, self._active, lambda: self._is_draining or asked.is_set(), tell)
         except BaseException:  # a cancelled start must not leave a heart beating, nor resources open
             await self.stop(0)
             raise
@@ -355,10 +360,10 @@ class Worker:
     async def run(self) -> None:
         """Work until told to stop (`stop_signals`): the first drains, the second stops at once, the third ends it."""
         with heard_signals() as asked:
-            if not await self._opened_before(asked):
+            if not await done_before(asked, self._open()):
                 log.warning("told to stop before it had started")
                 return
-            await self._run_loops()
+            await self._run_loops(asked)
             await asked.wait()
             asked.clear()
             if self.active:
@@ -370,21 +375,6 @@ class Worker:
                 self._drain.hurry()
             second.cancel()
             await stopping
-
-    async def _opened_before(self, asked: asyncio.Event) -> bool:
-        """Open; what a lifespan waits for, or the store, must not keep a worker from being stopped."""
-        opening, stopping = asyncio.ensure_future(self._open()), asyncio.ensure_future(asked.wait())
-        try:
-            await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            if not opening.done():
-                opening.cancel()
-                await asyncio.wait([opening])
-        if opening.cancelled():
-            return False
-        await opening
-        return True
 
     async def __aenter__(self) -> Self:
         await self.start()
