@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import asyncpg
 import pytest
-from tests.store.postgres.conftest import Connect
+from tests.store.postgres.conftest import Connect, Connection
 
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.status import Status
@@ -97,6 +97,46 @@ async def test_one_that_the_server_loses_is_granted_to_another_and_fences_the_fi
         taken = ConsumeSignals(tuple(signal.id for signal in lost.inbox))
         assert not (await first.commit(lost, go(), AppendJournal(0, 1, "{}"), taken)).applied
         assert (await second.commit(found, done(), AppendJournal(0, 1, "{}"), taken)).applied
+        await store.close()
+
+
+async def dead(hand: Hand, schema: str, connect: Connect) -> Connection:
+    """It holds something."""
+    await hand.take(row("a"))
+    connection = await connect()
+    await connection.execute(f"update {schema}.workers set expires_at = now()")
+    return connection
+
+
+@pytest.mark.parametrize(("max_crashes", "waits"), [(10, "off"), (1, "on")])
+async def test_what_a_dead_worker_held_is_taken_back_without_waiting_for_the_disk_unless_it_is_stranded(
+    hand: Hand, schema: str, connect: Connect, max_crashes: int, waits: str
+) -> None:
+    connection = await dead(hand, schema, connect)
+    async with connection.transaction():
+        assert await connection.fetchval(f"select workers from {schema}.reap_1(10, $1)", max_crashes) == [hand.name]
+        assert await connection.fetchval("show synchronous_commit") == waits
+    assert await connection.fetchval("show synchronous_commit") == "on"
+
+
+async def test_what_was_taken_back_and_forgotten_is_taken_back_again() -> None:
+    with PostgresServer(fsync=True, settings={"wal_writer_delay": "10s"}) as server:
+        store = PostgresStore(server.url())
+        await store.open()
+        first = await Hand(store, "dead", lease_seconds=0).start()
+        second = await Hand(store, "other", lease_seconds=3600).start()
+        claim = await first.take(row("a"))
+        assert (await store.reap(10, max_crashes=10)).released == 1
+        server.kill()
+        await store.close()
+        server.restart()
+        await store.open()
+        view = await second.view(claim)
+        assert (view.status, view.locked_by, view.crashes) == (Status.EXECUTING, "dead", 0)
+        assert (await store.reap(10, max_crashes=10)).released == 1
+        (again,) = await second.pick()
+        assert (again.row, again.epoch, (await second.view(again)).crashes) == (claim.row, claim.epoch + 1, 1)
+        assert not (await first.commit(claim, done())).applied
         await store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -13,7 +14,7 @@ from holdfast.store.postgres.address import SCHEMA_PARAMETER, Address
 from holdfast.store.postgres.connections import Connections, check_session
 from holdfast.store.postgres.ears import PostgresEar
 from holdfast.store.postgres.front import Front
-from holdfast.store.postgres.migrate import PACKAGE, check_schema, migrate
+from holdfast.store.postgres.migrate import PACKAGE, check_schema, migrate, read_files
 from holdfast.store.sql import load_blocks
 from holdfast.store.values import Topic
 
@@ -99,6 +100,7 @@ class Ledger:
         self._leave_to_parent()
         await self._connections.close()
         self._connections = self._make_connections()
+        asyncio.get_running_loop().call_soon(read_files, self._schema)  # while the server makes a session
         try:
             async with self._connections.any("open the ledger") as connection:
                 await check_session(connection, self._address)

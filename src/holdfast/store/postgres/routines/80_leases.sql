@@ -109,17 +109,19 @@ begin
       select id from {schema}.executions where status = 'executing' and locked_by = any (v_dead)))
     order by id limit p_limit for update skip locked
   );
-  perform {schema}.catch_up_1(v_ids);
+  -- What `catch_up_1` does is done with it: whoever recovers waits for each statement here.
   with taken as (
     update {schema}.executions e set
       status = case when e.crashes + 1 >= p_max_crashes then 'stranded' else 'runnable' end::{schema}.status,
       attempt = e.attempt + 1, crashes = e.crashes + 1, locked_by = null, updated_at = v_now,
+      revision = n.revision, journal_length = n.journal_length, step = n.step,
       error = case when e.crashes + 1 < p_max_crashes then e.error else (
         '{"type":"holdfast.core.errors.ExecutionStrandedError","message":' || to_json(format(
           'its worker was lost %s times in a row in step ''%s'' without progress, the last was %s: find what kills '
-          'the worker there, then resume the execution', e.crashes + 1, e.step, e.locked_by))
+          'the worker there, then resume the execution', e.crashes + 1, n.step, e.locked_by))
         || ',"kind":"internal"}')::json end
-    where e.id = any (v_ids)
+    from {schema}.executions_now n
+    where e.id = any (v_ids) and n.id = any (array[e.id])
     returning e.promise, e.status, e.partition_key
   )
   select count(*) filter (where t.status = 'runnable'),
@@ -143,6 +145,8 @@ begin
   end if;
   if stranded <> '{}' then
     perform {schema}.wake_1('ended');
+  else
+    set local synchronous_commit = off;  -- forgotten, it is done again: whatever rests on it takes it along to the disk
   end if;
 end $$;
 
