@@ -67,26 +67,7 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any], known: Mapping[str, D
 def read(path: Path) -> dict[str, Any]:
     """What was written before; nothing if there is nothing."""
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"dimensions": {}}
-    return found if "dimensions" in found else _by_dimension(found)
-
-
-def _by_dimension(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The first form of the file: one date for all, no commit. Its w8 is left out: it had the second of sleep in it."""
-    stamp = {"date": found["date"], "commit": None, "dirty": None}
-    rows = [row for row in found["rows"] if row["measure"] != "w8"]
-    return {
-        "quick": found["quick"],
-        "dimensions": {
-            name: {
-                "machine": found["machine"],
-                "versions": found["versions"],
-                "smallest": smallest,
-                "failures": {},
-                "rows": [{**row, **stamp} for row in rows if row["dimension"] == name],
-            }
-            for name, smallest in found["smallest"].items()
-        },
-    }
+    return found
 
 
 def charts(found: Mapping[str, Any], known: Mapping[str, Dimension]) -> dict[str, str]:

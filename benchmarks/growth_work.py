@@ -24,6 +24,8 @@ EVENTS_A_STEP = 5  # scheduled, started, awaited, completed, resumed
 PINGS = 20
 STEPS_AFTER = 50
 PARKED = "parked"
+_ENTRIES_OF_NOTHING = """delete from holdfast.crowds c where not exists (
+  select from holdfast.executions e where e.id between c.block << 8 and (c.block << 8) + 255 and not e.listed)"""
 began_at: dict[int, float] = {}  # when each step of the last workflow began
 turns: dict[int, asyncio.Event] = {}  # lets a member of a join set end
 app = App("growth", os.environ.get("HOLDFAST_DATABASE") or "holdfast.db")
@@ -131,6 +133,7 @@ async def enqueue(url: str, n: int) -> float:
     if url.startswith("postgres"):
         connection = await asyncpg.connect(url)
         await connection.execute(statement.format("holdfast."))
+        await connection.execute(_ENTRIES_OF_NOTHING)
         await connection.close()
     else:
         file = sqlite3.connect(url, timeout=60)

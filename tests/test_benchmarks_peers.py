@@ -206,14 +206,16 @@ def test_reasons_keep_addresses_and_paths_to_themselves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "failure"),
+    ("program", "timeout_seconds", "failure"),
     [
-        ("raise SystemExit('no schema here')", "ended with exit code 1: no schema here"),
-        ("print('not a result')", "ended with exit code 0: not a result"),
-        ("import time; time.sleep(60)", "took longer than 1 s"),
+        ("raise SystemExit('no schema here')", 60.0, "ended with exit code 1: no schema here"),
+        ("print('not a result')", 60.0, "ended with exit code 0: not a result"),
+        ("import time; time.sleep(60)", 1.0, "took longer than 1 s"),
     ],
 )
-def test_a_call_that_fails_says_why_and_ends_in_time(tmp_path: Path, program: str, failure: str) -> None:
+def test_a_call_that_fails_says_why_and_ends_in_time(
+    tmp_path: Path, program: str, timeout_seconds: float, failure: str
+) -> None:
     class Driver:
         label, peer = "Holdfast", None
 
@@ -224,7 +226,7 @@ def test_a_call_that_fails_says_why_and_ends_in_time(tmp_path: Path, program: st
     call.contestant, call.store, call.workload, call.n, call.round, call.key = Driver(), SQLITE, "w1", 1, 0, "k"
     call.repeats, call.command = 1, Driver().command
     server: Any = None
-    found = Runner(server, tmp_path, {}, timeout_seconds=1.0).run(call)
+    found = Runner(server, tmp_path, {}, timeout_seconds=timeout_seconds).run(call)
     assert found["failed"] == failure
     assert found["system"] == "Holdfast"
 

@@ -31,6 +31,7 @@ from benchmarks.peers.drivers.rounds import (
 
 MODULE = "benchmarks.peers.drivers.absurd_driver"
 QUEUE, PARENTS = "bench", "bench_parents"
+WORKERS_UP_SECONDS = 0.5
 heard: dict[tuple[str, int], float] = {}
 
 
@@ -38,7 +39,7 @@ async def a_value() -> int:
     return 1
 
 
-def register(app: Any, parents: Any = None) -> None:
+def register(app: Any) -> None:
     @app.register_task("steps")
     async def steps(params: dict[str, Any], ctx: Any) -> int:
         for _ in range(params["count"]):
@@ -57,18 +58,17 @@ def register(app: Any, parents: Any = None) -> None:
             heard.setdefault((params["tag"], number), now())
         return 1
 
-    if parents is not None:
 
-        @parents.register_task("parent")
-        async def parent(params: dict[str, Any], ctx: Any) -> int:
-            async def start_all() -> list[str]:
-                spawned = [await app.spawn("steps", {"count": 1}) for _ in range(params["count"])]
-                return [str(task["task_id"]) for task in spawned]
+def register_parent(parents: Any, given: Arguments) -> None:
+    @parents.register_task("parent")
+    async def parent(params: dict[str, Any], ctx: Any) -> int:
+        async def start_all() -> list[str]:
+            return await asyncio.to_thread(spawn_all, given, "steps", {"count": 1}, params["count"], wants_ids=True)
 
-            ids = await ctx.step("start", start_all)
-            for task_id in ids:
-                await ctx.await_task_result(task_id, queue_name=QUEUE)
-            return len(ids)
+        ids = await ctx.step("start", start_all)
+        for task_id in ids:
+            await ctx.await_task_result(task_id, queue_name=QUEUE)
+        return len(ids)
 
 
 def fresh(given: Arguments) -> Any:
@@ -96,11 +96,16 @@ class Ended:
         return now()
 
 
-def spawn_all(given: Arguments, task: str, params: dict[str, int], n: int) -> None:
+def spawn_all(given: Arguments, task: str, params: dict[str, int], n: int, *, wants_ids: bool = False) -> list[str]:
     """The statement of its SDK, pipelined in one transaction: the fastest way found, for it has no call for many."""
     with psycopg.connect(given.url) as connection, connection.pipeline():
-        statement = "select absurd.spawn_task(%s, %s, %s, %s)"
-        connection.cursor().executemany(statement, [(QUEUE, task, json.dumps(params), "{}")] * n)
+        statement = "select task_id::text from absurd.spawn_task(%s, %s, %s, %s)"
+        cursor = connection.cursor()
+        cursor.executemany(statement, [(QUEUE, task, json.dumps(params), "{}")] * n, returning=wants_ids)
+        ids = [cursor.fetchone()[0]] if wants_ids else []
+        while wants_ids and cursor.nextset():
+            ids.append(cursor.fetchone()[0])
+        return ids
 
 
 def role_worker(given: Arguments) -> None:
@@ -166,11 +171,13 @@ def w4(given: Arguments) -> None:
 
     async def go(n: int) -> float:
         app, parents = AsyncAbsurd(given.url, queue_name=QUEUE), AsyncAbsurd(given.url, queue_name=PARENTS)
-        register(app, parents)
-        before, began = ended(), now()
-        await parents.spawn("parent", {"count": n})
+        register(app)
+        register_parent(parents, given)
         settings = {"concurrency": given.in_flight, "poll_interval": given.poll_seconds}
         jobs = [asyncio.create_task(each.start_worker(**settings)) for each in (app, parents)]
+        await asyncio.sleep(WORKERS_UP_SECONDS)
+        before, began = ended(), now()
+        await parents.spawn("parent", {"count": n})
         while ended() < before + 1:
             await asyncio.sleep(0.01)
         seconds = now() - began

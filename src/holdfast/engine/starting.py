@@ -30,7 +30,7 @@ async def begin_loops(
     The first two are the picker and the reaper, in either order. Before anything is picked the ledger is told what this
     worker has code for (`tell`): what is picked may start that by name. What the picker finds has a head start, and
     that connection to itself, also what the reaper has just taken back from a dead worker. Then more connections are
-    opened and warmed. Whoever takes long is not waited for.
+    opened and warmed. Of these whoever takes long is not waited for.
     """
     now = asyncio.get_running_loop().time
     give_up_at = now() + BEGIN_SECONDS

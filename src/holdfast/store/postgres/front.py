@@ -17,7 +17,7 @@ from holdfast.store.values import QueueRoom
 
 Place: TypeAlias = tuple[int | None, datetime | None, int | None]  # priority, time, id
 
-LONG: Final = 4_000  # rows, each pick as many as it asked for: then the next ones begin where they end,
+LONG: Final = 4_000  # rows, each pick as many as it asked for: then a pick begins at the first row of the one before,
 SECONDS: Final = 1.0  # but for one so often
 THE_FIRST: Final[Place] = (None, None, None)
 
