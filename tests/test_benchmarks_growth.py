@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -115,20 +114,3 @@ def test_publishing_leaves_what_was_not_measured_again(tmp_path: Path) -> None:
     assert "2026-01-02 (commit 1234567), " in (tmp_path / "growth-history.svg").read_text()
     again = merged(found, run_of("step", 2.0), known)
     assert [row["growth"] for row in again["dimensions"]["history"]["rows"]] == [1.3, 1.2, 2.0]
-
-
-def test_what_was_published_before_there_were_commits_can_be_read(tmp_path: Path) -> None:
-    rows = [
-        {"dimension": "finished", "store": "sqlite", "measure": name, "size": 1, "growth": 1} for name in ("w1", "w8")
-    ]
-    old = {
-        "date": "2026-01-02",
-        "machine": {},
-        "versions": {},
-        "quick": False,
-        "smallest": {"finished": 1},
-        "rows": rows,
-    }
-    (tmp_path / "growth.json").write_text(json.dumps(old))
-    found = read(tmp_path / "growth.json")["dimensions"]["finished"]
-    assert [(row["measure"], row["date"], row["commit"]) for row in found["rows"]] == [("w1", "2026-01-02", None)]
