@@ -68,7 +68,7 @@ def _payload_count(payload_bytes: int, quick: bool) -> int:
 def dimensions(quick: bool, most_finished: int | None = None) -> dict[str, Dimension]:
     """The five plots, with the sizes of a quick look or of a measurement."""
     finished = [size for size in FINISHED if most_finished is None or size <= most_finished]
-    drained = 40 if quick else 5_000
+    drained = 40 if quick else 20_000
     return {
         "finished": Dimension(
             "Cost with finished executions in the ledger",
