@@ -273,10 +273,9 @@ class Declarations:
     def _declared(self, kind: Any, add: Any, make_starter: Any, function: Any, settings: dict[str, Any]) -> Any:
         """What `kind` makes of a function; or a decorator that makes it."""
         decorator = kind.__name__.lower()
-        accepted = inspect.signature(Task if issubclass(kind, Task) else kind).parameters  # a transaction says why not
-        for name in settings.keys() - accepted.keys():
-            shown = inspect.signature(get_overloads(getattr(Declarations, decorator))[-1]).parameters.values()
-            known = ", ".join(sorted(each.name for each in shown if each.kind is each.KEYWORD_ONLY))
+        accepted = _settings_of("task" if issubclass(kind, Task) else decorator)  # a transaction says why not
+        for name in settings.keys() - accepted:
+            known = ", ".join(sorted(_settings_of(decorator)))
             raise InvalidArgumentError(f"@app.{decorator} has no setting {name!r}; the settings are {known}")
 
         def declare(function: Callable[..., Any]) -> Any:
@@ -394,3 +393,9 @@ class Declarations:
 
     def _batch_starter(self, batch: Batch[Any, Any]) -> BatchStarter[Any, Any]:
         return BatchStarter(self._connection, batch, Options())
+
+
+def _settings_of(decorator: str) -> set[str]:
+    """As users see them: what is declared also takes what the app gives it."""
+    shown = inspect.signature(get_overloads(getattr(Declarations, decorator))[-1]).parameters.values()
+    return {each.name for each in shown if each.kind is each.KEYWORD_ONLY}

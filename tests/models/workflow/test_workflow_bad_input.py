@@ -119,6 +119,13 @@ def test_a_setting_that_does_not_exist_is_named_with_those_that_do(kind: str) ->
         getattr(untyped, kind)(prio=1)
 
 
+@pytest.mark.parametrize("kind", ["task", "transaction", "workflow", "batch"])
+@pytest.mark.parametrize("setting", ["payload_limit", "make_starter", "function"])
+def test_so_is_what_only_the_app_gives(kind: str, setting: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"^@app.{kind} has no setting '{setting}'; .* are .*, priority, "):
+        getattr(untyped, kind)(**{setting: 1})
+
+
 def test_a_setting_that_transactions_cannot_have_is_not_offered() -> None:
     with pytest.raises(InvalidArgumentError, match=r"name, priority, queue, raises, retry, timeout$"):
         untyped.transaction(prio=1)
