@@ -7,7 +7,8 @@
 create or replace function {schema}.catch_up_1(p_ids bigint[]) returns void
 language plpgsql as $$
 begin
-  update {schema}.executions e set revision = n.revision, journal_length = n.journal_length, step = n.step
+  update {schema}.executions e set
+      {include caught_up}
     from {schema}.executions_now n
     where e.id = any (p_ids) and n.id = any (array[e.id]) and n.revision <> e.revision;
 end $$;
@@ -114,7 +115,7 @@ begin
     update {schema}.executions e set
       status = case when e.crashes + 1 >= p_max_crashes then 'stranded' else 'runnable' end::{schema}.status,
       attempt = e.attempt + 1, crashes = e.crashes + 1, locked_by = null, updated_at = v_now,
-      revision = n.revision, journal_length = n.journal_length, step = n.step,
+      {include caught_up},
       error = case when e.crashes + 1 < p_max_crashes then e.error else (
         '{"type":"holdfast.core.errors.ExecutionStrandedError","message":' || to_json(format(
           'its worker was lost %s times in a row in step ''%s'' without progress, the last was %s: find what kills '
