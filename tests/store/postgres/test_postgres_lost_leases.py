@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import asyncpg
@@ -74,30 +75,50 @@ async def test_not_of_anything_but_a_workflow(hand: Hand, schema: str, connect: 
     assert await picked(schema, connect) == (1, "on", "on")
 
 
-async def test_one_that_the_server_loses_is_granted_to_another_and_fences_the_first() -> None:
+@dataclass
+class Forgetful:
+    """A store, and its server, which forgets what nobody waited for."""
+
+    store: PostgresStore
+    server: PostgresServer
+
+    async def crash(self) -> None:
+        self.server.kill()
+        await self.store.close()
+        self.server.restart()
+        await self.store.open()
+
+
+@pytest.fixture
+async def forgetful() -> AsyncIterator[Forgetful]:
     with PostgresServer(fsync=True, settings={"wal_writer_delay": "10s"}) as server:
         store = PostgresStore(server.url())
         await store.open()
-        first = await Hand(store, "w1", lease_seconds=3600).start()
-        second = await Hand(store, "w2", lease_seconds=3600).start()
-        kept = await first.take(row("new"))
-        await waiting(first, workflow("sent"))
-        (lost,) = await first.pick()
-        server.kill()
-        server.restart()
-        for tried in range(20):  # one for each connection that broke, at most
-            try:
-                view = await first.view(lost)
-                break
-            except (StoreUnavailableError, asyncpg.PostgresError):
-                assert tried < 19
-        assert (view.status, (await first.view(kept)).status) == (Status.RUNNABLE, Status.EXECUTING)
-        (found,) = await second.pick()
-        assert (found.row, found.epoch) == (lost.row, lost.epoch)
-        taken = ConsumeSignals(tuple(signal.id for signal in lost.inbox))
-        assert not (await first.commit(lost, go(), AppendJournal(0, 1, "{}"), taken)).applied
-        assert (await second.commit(found, done(), AppendJournal(0, 1, "{}"), taken)).applied
+        yield Forgetful(store, server)
         await store.close()
+
+
+async def test_one_that_the_server_loses_is_granted_to_another_and_fences_the_first(forgetful: Forgetful) -> None:
+    store = forgetful.store
+    first = await Hand(store, "w1", lease_seconds=3600).start()
+    second = await Hand(store, "w2", lease_seconds=3600).start()
+    kept = await first.take(row("new"))
+    await waiting(first, workflow("sent"))
+    (lost,) = await first.pick()
+    forgetful.server.kill()
+    forgetful.server.restart()
+    for tried in range(20):  # one for each connection that broke, at most
+        try:
+            view = await first.view(lost)
+            break
+        except (StoreUnavailableError, asyncpg.PostgresError):
+            assert tried < 19
+    assert (view.status, (await first.view(kept)).status) == (Status.RUNNABLE, Status.EXECUTING)
+    (found,) = await second.pick()
+    assert (found.row, found.epoch) == (lost.row, lost.epoch)
+    taken = ConsumeSignals(tuple(signal.id for signal in lost.inbox))
+    assert not (await first.commit(lost, go(), AppendJournal(0, 1, "{}"), taken)).applied
+    assert (await second.commit(found, done(), AppendJournal(0, 1, "{}"), taken)).applied
 
 
 async def dead(hand: Hand, schema: str, connect: Connect) -> Connection:
@@ -119,25 +140,19 @@ async def test_what_a_dead_worker_held_is_taken_back_without_waiting_for_the_dis
     assert await connection.fetchval("show synchronous_commit") == "on"
 
 
-async def test_what_was_taken_back_and_forgotten_is_taken_back_again() -> None:
-    with PostgresServer(fsync=True, settings={"wal_writer_delay": "10s"}) as server:
-        store = PostgresStore(server.url())
-        await store.open()
-        first = await Hand(store, "dead", lease_seconds=0).start()
-        second = await Hand(store, "other", lease_seconds=3600).start()
-        claim = await first.take(row("a"))
-        assert (await store.reap(10, max_crashes=10)).released == 1
-        server.kill()
-        await store.close()
-        server.restart()
-        await store.open()
-        view = await second.view(claim)
-        assert (view.status, view.locked_by, view.crashes) == (Status.EXECUTING, "dead", 0)
-        assert (await store.reap(10, max_crashes=10)).released == 1
-        (again,) = await second.pick()
-        assert (again.row, again.epoch, (await second.view(again)).crashes) == (claim.row, claim.epoch + 1, 1)
-        assert not (await first.commit(claim, done())).applied
-        await store.close()
+async def test_what_was_taken_back_and_forgotten_is_taken_back_again(forgetful: Forgetful) -> None:
+    store = forgetful.store
+    first = await Hand(store, "dead", lease_seconds=0).start()
+    second = await Hand(store, "other", lease_seconds=3600).start()
+    claim = await first.take(row("a"))
+    assert (await store.reap(10, max_crashes=10)).released == 1
+    await forgetful.crash()
+    view = await second.view(claim)
+    assert (view.status, view.locked_by, view.crashes) == (Status.EXECUTING, "dead", 0)
+    assert (await store.reap(10, max_crashes=10)).released == 1
+    (again,) = await second.pick()
+    assert (again.row, again.epoch, (await second.view(again)).crashes) == (claim.row, claim.epoch + 1, 1)
+    assert not (await first.commit(claim, done())).applied
 
 
 async def test_a_worker_is_registered_without_waiting_for_the_disk(hand: Hand, schema: str, connect: Connect) -> None:
@@ -149,31 +164,19 @@ async def test_a_worker_is_registered_without_waiting_for_the_disk(hand: Hand, s
     assert await connection.fetchval("show synchronous_commit") == "on"
 
 
-async def test_one_that_the_server_forgets_hears_of_it_and_left_nothing_behind() -> None:
-    with PostgresServer(fsync=True, settings={"wal_writer_delay": "10s"}) as server:
-        store = PostgresStore(server.url())
-        await store.open()
-        hand = await Hand(store, "forgotten", lease_seconds=3600).start()
-        server.kill()
-        await store.close()
-        server.restart()
-        await store.open()
-        assert not await store.beat("forgotten", 3600)
-        await hand.insert(row("a"))
-        assert (await store.pick("forgotten", [QueueRoom("default", 1)], [HANDLER], 1)).worker_lost
-        await store.close()
+async def test_one_that_the_server_forgets_hears_of_it_and_left_nothing_behind(forgetful: Forgetful) -> None:
+    store = forgetful.store
+    hand = await Hand(store, "forgotten", lease_seconds=3600).start()
+    await forgetful.crash()
+    assert not await store.beat("forgotten", 3600)
+    await hand.insert(row("a"))
+    assert (await store.pick("forgotten", [QueueRoom("default", 1)], [HANDLER], 1)).worker_lost
 
 
-async def test_one_that_has_leased_something_is_not_forgotten() -> None:
-    with PostgresServer(fsync=True, settings={"wal_writer_delay": "10s"}) as server:
-        store = PostgresStore(server.url())
-        await store.open()
-        hand = await Hand(store, "known", lease_seconds=3600).start()
-        claim = await hand.take(row("a"))
-        server.kill()
-        await store.close()
-        server.restart()
-        await store.open()
-        assert await store.beat("known", 3600)
-        assert (await hand.view(claim)).locked_by == "known"
-        await store.close()
+async def test_one_that_has_leased_something_is_not_forgotten(forgetful: Forgetful) -> None:
+    store = forgetful.store
+    hand = await Hand(store, "known", lease_seconds=3600).start()
+    claim = await hand.take(row("a"))
+    await forgetful.crash()
+    assert await store.beat("known", 3600)
+    assert (await hand.view(claim)).locked_by == "known"
