@@ -76,7 +76,7 @@ def main(given: list[str] | None = None) -> int:
         print("\ninterrupted; --resume goes on from here", flush=True)
     rows = summarise(list(log.records.values()), whole)
     smallest = {name: growth.sizes(dimension)[0] for name, dimension in whole.items()}
-    print(table(rows, whole, smallest))
+    print(table(rows, whole, smallest, quick=asked.quick))
     for what, why in growth.failures.items():
         print(f"{what} could not be measured: {why}")
     found = report(rows, smallest, growth.failures, measured, quick=asked.quick)

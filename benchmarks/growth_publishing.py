@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.chart import Line, line_chart
 from benchmarks.growth_plan import Dimension
+from benchmarks.peers.plan import QUICK_SAYS
 from benchmarks.peers.publishing import machine, versions
 from benchmarks.provenance import shown
 
@@ -103,7 +104,7 @@ def _notes(facts: Mapping[str, Any], *, quick: bool) -> list[str]:
         f"Cost beside that of the smallest, in one run; 1 is no growth. Medians of {count} rounds.",
         "Solid: PostgreSQL. Dashed: SQLite.",
     ]
-    return [*notes, "A quick run: these figures are no measurement."] if quick else notes
+    return [*notes, QUICK_SAYS] if quick else notes
 
 
 def write(

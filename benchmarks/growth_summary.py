@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.chart import short
 from benchmarks.growth_plan import Dimension
+from benchmarks.peers.plan import QUICK_SAYS
 
 GREW = 1.3
 
@@ -39,7 +40,13 @@ def summarise(records: Sequence[Mapping[str, Any]], known: Mapping[str, Dimensio
     return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]], known: Mapping[str, Dimension], smallest: Mapping[str, int]) -> str:
+def table(
+    rows: Sequence[Mapping[str, Any]],
+    known: Mapping[str, Dimension],
+    smallest: Mapping[str, int],
+    *,
+    quick: bool = False,
+) -> str:
     lines = []
     for name, group in itertools.groupby(rows, key=lambda row: row["dimension"]):
         lines.append(f"{known[name].title} (smallest: {short(smallest[name])} {known[name].axis})")
@@ -51,4 +58,4 @@ def table(rows: Sequence[Mapping[str, Any]], known: Mapping[str, Dimension], sma
             mark = "  GREW" if row["grew"] else ""
             costs = f"{row['base_ms']:>10.4g} -> {row['cost_ms']:<10.4g} ms"
             lines.append(f"{head} {costs} {row['growth']:>7.2f} x  spread {row['spread']:.2f}{mark}")
-    return "\n".join(lines)
+    return "\n".join([*lines, QUICK_SAYS] if quick else lines)

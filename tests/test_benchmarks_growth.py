@@ -30,6 +30,8 @@ def test_growth_is_the_median_of_rounds_and_marked_only_where_it_should_be_flat(
     assert (by_measure["step"]["growth"], by_measure["step"]["grew"]) == (1.5, True)
     assert (by_measure["replay"]["growth"], by_measure["replay"]["grew"]) == (50, False)
     shown = table(list(by_measure.values()), known, {"history": 10})
+    assert "no measurement" not in shown
+    assert "no measurement" in table(list(by_measure.values()), known, {"history": 10}, quick=True)
     assert shown.count("GREW") == 1
     assert "(smallest: 10 events in the history of one workflow)" in shown
 

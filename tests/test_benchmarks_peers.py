@@ -194,6 +194,8 @@ def test_a_peer_that_does_not_install_is_named_with_its_reason(tmp_path: Path) -
     found = prepare("nobody", Peer("nobody", ("nobody==1.0",), "dbos_driver"), in_the_way)
     assert found.failure.startswith("did not install: ")
     shown = table(summarise([record("Holdfast", 1.0)]), {"nobody": found.failure})
+    assert "no measurement" not in shown
+    assert "no measurement" in table(summarise([record("Holdfast", 1.0)]), {}, quick=True)
     assert "nobody is missing: it did not install: " in shown
 
 

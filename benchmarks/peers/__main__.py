@@ -64,7 +64,7 @@ def main(given: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", flush=True)
     rows = summarise(log.records.values())
-    print(table(rows, missing))
+    print(table(rows, missing, quick=plan.quick))
     if not complete:
         print("Not all rounds were run; --resume goes on from here.")
     found = publishing.report(rows, environments, measured, quick=plan.quick, complete=complete)

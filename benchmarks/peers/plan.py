@@ -13,6 +13,7 @@ from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, POSTGRES, SQLITE, 
 
 QUICK_SHARE = 50
 QUICK_LEAST = 10
+QUICK_SAYS = "A quick run: these figures are no measurement."
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.chart import Dot, DotRow, dot_chart
 from benchmarks.peers.catalogue import CONTESTANTS, HOLDFAST, POSTGRES, SQLITE, WORKLOADS
 from benchmarks.peers.environments import Environment
+from benchmarks.peers.plan import QUICK_SAYS
 from benchmarks.peers.summary import NOISY, Row, shown, times
 from benchmarks.provenance import shown as code_shown
 from holdfast.testing.postgres_launch import postgres_binaries
@@ -103,7 +104,7 @@ def chart(found: Mapping[str, Any]) -> str:
         notes.append(f"Hollow: the rounds differ by more than {NOISY:.0%}.")
     notes += [f"Not measured: {name}, it {why}." for name, why in found["missing"].items()]
     if found["quick"]:
-        notes.append("A quick run: these figures are no measurement.")
+        notes.append(QUICK_SAYS)
     panels = {PANELS[store]: _panel(found["rows"], store) for store in (POSTGRES, SQLITE)}
     title = "Speed beside Holdfast's"
     axis = "speed as a share of Holdfast's (1), logarithmic; further right is faster"

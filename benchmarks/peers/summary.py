@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchmarks.peers.catalogue import HOLDFAST, WORKLOADS, Figure
+from benchmarks.peers.plan import QUICK_SAYS
 
 Row = dict[str, Any]
 NOISY = 0.3
@@ -89,7 +90,7 @@ def times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:,.0f} x" if ratio >= 10 else f"{ratio:.2g} x"
 
 
-def table(rows: Iterable[Row], absent: Mapping[str, str]) -> str:
+def table(rows: Iterable[Row], absent: Mapping[str, str], *, quick: bool = False) -> str:
     """The one table, and under it who is not in it and why."""
     head = f"{'':9} {'store':9} {'system':22} {'n':>10} {'median':>10} {'':14} {'spread':>6} {'rounds':>6}"
     lines = [f"{head} {'Holdfast is':>12}"]
@@ -111,4 +112,4 @@ def table(rows: Iterable[Row], absent: Mapping[str, str]) -> str:
         f"Holdfast is so many times faster; !: rounds differ by more than {NOISY:.0%}, measure again in quiet."
     )
     lines += [f"{name} is missing: it {why}" for name, why in absent.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, QUICK_SAYS] if quick else lines)
